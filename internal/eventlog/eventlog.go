@@ -1,0 +1,187 @@
+// Package eventlog owns the contract of the log: what an entry, a position and
+// a page are, what a log can say about a cursor, and the interfaces that the
+// embedded log and the Redis log keep. It stores nothing itself. Its invariant:
+// a cursor is served only if nothing for its device can be missing (Judge).
+package eventlog
+
+import (
+	"context"
+	"errors"
+
+	"downlink/internal/event"
+)
+
+// Errors that a log's methods wrap. Each text says what to do.
+var (
+	// ErrUnavailable: nothing is claimed about the call; it may be repeated.
+	ErrUnavailable = errors.New("the log can't be reached or didn't answer in time")
+	// ErrFull: the log's memory or disk is used up. It wraps ErrUnavailable.
+	ErrFull = errors.Join(errors.New("the log is full"), ErrUnavailable)
+	// ErrConflict: the idempotency key was used for another body.
+	ErrConflict = errors.New("the idempotency key was used with another body")
+	// ErrExhausted: the shard's last ID is the highest there can be.
+	ErrExhausted = errors.New("the shard has issued its highest possible ID; delete its stream to start it again")
+	// ErrClosed: the log was closed.
+	ErrClosed = errors.New("the log is closed")
+)
+
+// An Entry is an event in the log.
+type Entry struct {
+	ID    event.ID
+	Event event.Event
+	// Fault is why the entry can't be delivered as it is; empty for a good one.
+	// A faulty entry still moves positions. With FaultTooLarge Event.Target is
+	// set and the payload is dropped; with every other fault Event is empty.
+	Fault Fault
+}
+
+// A Fault is the kind of a malformed entry. Raw writers produce them; they are
+// counted, logged once per kind and skipped, and never stop a shard.
+type Fault string
+
+// The kinds of fault.
+const (
+	FaultNoField  Fault = "missing-field" // dev, type or payload is missing
+	FaultDevice   Fault = "bad-device"
+	FaultType     Fault = "bad-type"
+	FaultPayload  Fault = "bad-payload" // not UTF-8
+	FaultOptional Fault = "bad-optional-field"
+	FaultTooLarge Fault = "too-large"
+)
+
+// Faults lists every kind, for metrics and documentation.
+func Faults() []Fault {
+	return []Fault{FaultNoField, FaultDevice, FaultType, FaultPayload, FaultOptional, FaultTooLarge}
+}
+
+// A Batch is what one read found in one shard, in order of ID.
+type Batch struct {
+	Shard   int
+	Entries []Entry
+	// Drained says that the shard held no more entries when the log was read.
+	Drained bool
+}
+
+// A Page is a part of one shard, in order of ID.
+type Page struct {
+	Entries []Entry
+	// Through is the ID up to which the page is complete: the asked upper end
+	// when everything fitted, else the last entry's ID.
+	Through event.ID
+}
+
+// An Append is one request's events for one shard.
+type Append struct {
+	Shard  int
+	Events []event.Event // validated, all of this shard, stored in this order
+	Once   *Once         // nil: not idempotent
+}
+
+// Once makes an Append idempotent: the same Scope and Key inside the window
+// return the same IDs and store nothing, as long as the entries are still
+// there; what is missing of them is stored again.
+type Once struct {
+	Scope       string // the publisher; keys of different publishers never meet
+	Key         string
+	Fingerprint string // of the whole request; another one under the same key is ErrConflict
+}
+
+// A Result answers one Append.
+type Result struct {
+	IDs      []event.ID // one for each event; the zero ID where it wasn't stored
+	Repeated bool       // everything had been stored by an earlier call
+	Err      error      // nil only if all IDs stand
+}
+
+// A Question asks whether a cursor may be served.
+type Question struct {
+	Cursor event.ID
+	// Targets are the device, Broadcast and the device's groups (with prefix).
+	Targets []string
+}
+
+// An Inspection is what the watchdog learns of one shard.
+type Inspection struct {
+	State State
+	// Reason is what State.Judge says of the asked position, with no notes:
+	// empty while whoever had read up to it can go on.
+	Reason event.Reason
+}
+
+// A SweepReport says what one call of Sweep did.
+type SweepReport struct {
+	Removed int  // entries removed by this call
+	More    bool // more is due already; call again
+	// Foreign counts the entries that were found to be removed by someone else.
+	Foreign uint64
+	Pruned  int // notes older than NotesKept that were dropped
+}
+
+// Recent is the caller's memory of the log, which spares Sweep from reading
+// what is due. It must be safe for concurrent use and must not block for long.
+type Recent interface {
+	// Notes gives, for the entries of a shard in (after, upTo], the highest ID
+	// for each target and the number of entries, faulty ones included. ok is
+	// false if it doesn't hold all of them.
+	Notes(shard int, after, upTo event.ID) (notes map[string]event.ID, entries int, ok bool)
+}
+
+// An Appender stores events. Safe for concurrent use.
+type Appender interface {
+	// Append stores each Append's events; requests of different shards fail
+	// and succeed apart. It answers within ctx. A nil Err means stored as
+	// durably as the log is configured to. With ErrUnavailable an event may
+	// or may not have been stored.
+	Append(ctx context.Context, batch []Append) []Result
+}
+
+// A Tailer feeds the tail and its watchdog. Each method may be called
+// concurrently, Read once at a time for a group.
+type Tailer interface {
+	// Groups lists which shards one Read serves, each shard in one group.
+	Groups() [][]int
+	// Read waits until a shard of the group holds entries after its position
+	// and returns them; after[i] belongs to Groups()[group][i] and is always a
+	// concrete ID. It returns an empty result when nothing came for a while,
+	// and ErrUnavailable when the log can't be read. Only shards with entries
+	// appear, each once. The caller owns the result.
+	Read(ctx context.Context, group int, after []event.ID) ([]Batch, error)
+	// Inspect asks the primary, over another connection than Read's, how each
+	// shard of the group stands to a position. It founds the record of a
+	// shard that has none.
+	Inspect(ctx context.Context, group int, positions []event.ID) ([]Inspection, error)
+	// Suspect records that a position which a gateway had reached is gone:
+	// for every gateway, cursors up to reach are in doubt from now on.
+	// It returns the state after that.
+	Suspect(ctx context.Context, shard int, reach event.ID) (State, error)
+}
+
+// A Store answers for the past of a shard. Safe for concurrent use.
+type Store interface {
+	// Range reads entries in (after, upTo], oldest first, stopping near
+	// maxBytes (but never before the first entry).
+	Range(ctx context.Context, shard int, after, upTo event.ID, maxBytes int) (Page, error)
+	// Judge answers each question with the reason for a resync, or with the
+	// empty reason, as one atomic look at the primary; State is of the same look.
+	Judge(ctx context.Context, shard int, questions []Question) ([]event.Reason, State, error)
+}
+
+// A Sweeper removes what is older than the window, in small steps.
+type Sweeper interface {
+	// Sweep does one step on a shard; recent may be nil. Any gateway may call
+	// it at any time, several at once too.
+	Sweep(ctx context.Context, shard int, recent Recent) (SweepReport, error)
+}
+
+// A Log is everything together.
+type Log interface {
+	Appender
+	Tailer
+	Store
+	Sweeper
+	// Shards is the number of shards, fixed when the log was created.
+	Shards() int
+	// Close ends every call and frees what the log holds. Calls after it
+	// return ErrClosed.
+	Close() error
+}
