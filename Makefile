@@ -1,0 +1,53 @@
+# Everything a contributor runs. CI runs the same targets (.ci/run).
+
+# How long each fuzz target runs, what the benchmarks select, how often they
+# repeat, and which earlier result they are compared with.
+FUZZTIME ?= 30s
+BENCH    ?= .
+COUNT    ?= 6
+BASE     ?=
+
+VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS  := -s -w -X main.version=$(VERSION)
+LINTER   := bin/golangci-lint
+
+# Longest time for the tests of one package; the slowest needs a tenth of it.
+TIMEOUT  := 10m
+
+.DEFAULT_GOAL := help
+.PHONY: help run build test lint race fuzz bench docs
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: build ## build, then serve on 127.0.0.1:8080 with the embedded log
+	./downlink serve --listen 127.0.0.1:8080
+
+build: ## build ./downlink, one static binary
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o downlink ./cmd/downlink
+
+test: ## install what the tests need, then run them all under the race detector
+	scripts/deps
+	CGO_ENABLED=1 go test -race -timeout $(TIMEOUT) ./...
+
+lint: $(LINTER) ## check form and habits (.golangci.yml)
+	$(LINTER) run ./...
+
+race: ## hunt for races: every test twice, in random order, nothing from the cache
+	scripts/deps
+	CGO_ENABLED=1 go test -race -count=2 -shuffle=on -timeout $(TIMEOUT) ./...
+
+fuzz: ## run each fuzz target for FUZZTIME (30s)
+	scripts/fuzz $(FUZZTIME)
+
+bench: ## run benchmarks (BENCH=regexp, COUNT=6); BASE=file compares with an earlier result
+	scripts/bench '$(BENCH)' $(COUNT) $(BASE)
+
+docs: ## write docs/reference and cmd/downlink/deps.txt anew
+	go run ./tools/reference
+	go test -run '^TestLinkedModules$$' . -update
+
+# The linter has a module of its own, so that its 200 dependencies stay out of
+# the product's go.mod. Its first build takes minutes; later ones are cached.
+$(LINTER): tools/lint/go.mod tools/lint/go.sum
+	go -C tools/lint build -o $(CURDIR)/$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
