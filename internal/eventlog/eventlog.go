@@ -7,6 +7,7 @@ package eventlog
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"downlink/internal/event"
 )
@@ -24,6 +25,20 @@ var (
 	// ErrClosed: the log was closed.
 	ErrClosed = errors.New("the log is closed")
 )
+
+// A MismatchError says that a log was created with another setting than the
+// one it is opened with. Going on would lose events in silence: the log refuses.
+type MismatchError struct {
+	Log        string // the directory or server, without secrets
+	Setting    string // "shards", "format version", …
+	Stored     string // what the log was created with
+	Configured string // what this program was started with
+}
+
+func (e *MismatchError) Error() string {
+	return fmt.Sprintf("the log %s was created with %s %s, but this program is set to %s; "+
+		"start it with the stored value, or use another log", e.Log, e.Setting, e.Stored, e.Configured)
+}
 
 // An Entry is an event in the log.
 type Entry struct {

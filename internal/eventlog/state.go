@@ -1,6 +1,7 @@
 package eventlog
 
 import (
+	"slices"
 	"time"
 
 	"downlink/internal/event"
@@ -35,12 +36,17 @@ type Break struct {
 	// (Boundary, Reach] may be of either branch; those that the log holds are of this one.
 	Reach  event.ID
 	Reason event.Reason // LogRewound or LogUncertain
+	// Gap says that nothing up to Boundary is in doubt: the IDs in
+	// (Boundary, Reach] are simply none that this log ever gave out. A log
+	// that issues its own IDs notes one at each start: in a directory that was
+	// restored from an older copy, the cursors of the lost time lie there.
+	Gap bool
 }
 
 // covers reports whether a cursor is in doubt because of the break.
 func (b Break) covers(cursor event.ID, held bool) bool {
 	if cursor.Less(b.Boundary) {
-		return true
+		return !b.Gap
 	}
 	return cursor != b.Boundary && cursor.Compare(b.Reach) <= 0 && !held
 }
@@ -74,10 +80,10 @@ func (s State) Judge(cursor event.ID, held bool, noted event.ID) event.Reason {
 }
 
 // AddBreak remembers a break, drops those that Since has overtaken, and merges
-// the oldest when there are too many.
+// the oldest when there are too many. It leaves other copies of s alone.
 func (s *State) AddBreak(b Break) {
 	kept := s.Breaks[:0:0]
-	for _, old := range append(s.Breaks, b) {
+	for _, old := range append(slices.Clip(s.Breaks), b) {
 		past := event.Max(old.Boundary, old.Reach)
 		if past.Compare(s.Since) <= 0 && past.Compare(s.Swept) <= 0 && old != b {
 			continue
@@ -91,10 +97,27 @@ func (s *State) AddBreak(b Break) {
 	s.Breaks = kept
 }
 
+// merge covers what a or the later b covers, except b's boundary, which was a
+// head of this branch.
 func merge(a, b Break) Break {
 	m := Break{Boundary: event.Max(a.Boundary, b.Boundary), Reach: event.Max(a.Reach, b.Reach), Reason: b.Reason}
+	switch {
+	case a.Gap && b.Gap: // doubts the IDs between the two that aren't held
+		m.Gap, m.Boundary = true, minID(a.Boundary, b.Boundary)
+	case b.Gap: // the gap's boundary says nothing of what came before it
+		m.Boundary = a.Boundary
+	case a.Gap:
+		m.Boundary = b.Boundary
+	}
 	if a.Reason == event.LogRewound {
 		m.Reason = a.Reason // the stronger word
 	}
 	return m
+}
+
+func minID(a, b event.ID) event.ID {
+	if a.Less(b) {
+		return a
+	}
+	return b
 }
