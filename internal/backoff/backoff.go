@@ -42,10 +42,9 @@ func Jitter(d time.Duration, fraction float64) time.Duration {
 	if d <= 0 || !(fraction > 0) { // the negation catches NaN too
 		return max(d, 0)
 	}
-	spread := int64(float64(d) * min(fraction, 1))
-	// float64(d) may round up to 2⁶³ for the longest durations.
-	spread = max(min(spread, int64(d)), 0)
-	low := int64(d) - spread
-	high := int64(d) + min(spread, math.MaxInt64-int64(d)-1)
-	return time.Duration(low + rand.Int64N(high-low+1))
+	// float64(d) may round up to 2⁶³ for the longest durations, which int64 can't hold.
+	spread := int64(min(float64(d)*min(fraction, 1), 1<<62))
+	spread = min(spread, int64(d))
+	low, high := int64(d)-spread, int64(d)+min(spread, math.MaxInt64-int64(d))
+	return time.Duration(low + int64(rand.Uint64N(uint64(high-low)+1)))
 }

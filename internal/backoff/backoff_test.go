@@ -88,3 +88,13 @@ func TestJitterEdges(t *testing.T) {
 		t.Errorf("50 calls gave only %d different delays", len(seen))
 	}
 }
+
+// TestJitterOfTheLongest covers the sums that would overflow.
+func TestJitterOfTheLongest(t *testing.T) {
+	const longest = time.Duration(math.MaxInt64)
+	for _, f := range []float64{0, 1e-300, 1e-10, 0.5, 1, math.Inf(1)} {
+		if got := Jitter(longest, f); got < 0 {
+			t.Errorf("Jitter(longest, %v) = %v is negative", f, got)
+		}
+	}
+}
