@@ -1,0 +1,149 @@
+package downlink_test
+
+import (
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A rule says what a package may import, and why not more. Data flows from
+// the producer to the device; imports point the other way. Whoever changes a
+// line here changes the architecture and says so in docs/architecture.md.
+type rule struct {
+	may  string // our packages, without "internal/"
+	mods string // third-party modules; a package's metrics.go may always use prometheus
+	why  string
+}
+
+const (
+	prometheus = "github.com/prometheus/client_golang"
+	rueidis    = "github.com/redis/rueidis"
+	pebble     = "github.com/cockroachdb/pebble/v2"
+	kong       = "github.com/alecthomas/kong"
+	yaml       = "github.com/goccy/go-yaml"
+	xtime      = "golang.org/x/time"
+	xsys       = "golang.org/x/sys"
+	xnet       = "golang.org/x/net"
+	gocmp      = "github.com/google/go-cmp"
+	rapid      = "pgregory.net/rapid"
+	goleak     = "go.uber.org/goleak"
+	chromedp   = "github.com/chromedp/chromedp"
+	cdproto    = "github.com/chromedp/cdproto"
+)
+
+// testMods are the modules that any test may use.
+var testMods = strings.Join([]string{gocmp, rapid, goleak, chromedp, cdproto, prometheus, xnet}, " ")
+
+var rules = map[string]rule{
+	// Words and bytes.
+	"event":   {why: "the words of the product know neither a log nor a wire"},
+	"frame":   {may: "event", why: "bytes on the wire, for the gateway and for device clients alike"},
+	"problem": {why: "an error document says what happened, not who made it happen"},
+	"backoff": {why: "arithmetic"},
+
+	// The log.
+	"eventlog":          {may: "event", why: "the contract knows no store"},
+	"eventlog/redislog": {may: "event eventlog backoff", mods: rueidis, why: "the only place that speaks Redis"},
+	"eventlog/filelog":  {may: "event eventlog", mods: pebble, why: "the only place that knows the embedded store"},
+	"eventlog/logtest":  {may: "event eventlog", mods: gocmp + " " + rapid + " " + goleak, why: "the suite sees a log only through its contract"},
+
+	// The flow, in its order.
+	"publish": {may: "event eventlog problem", mods: xtime, why: "a producer meets the log, never a session"},
+	"tail":    {may: "event eventlog backoff", why: "reads positions and pushes into its Dispatcher; what hangs behind it is not its business"},
+	"sweep":   {may: "event eventlog", why: "a loop around the log's own sweep"},
+	"shard":   {may: "event eventlog frame backoff", mods: xtime, why: "memory and the log behind it; it knows subscribers, not sessions"},
+	"session": {may: "event frame shard", why: "knows where it reads, not what it is written to"},
+	"conn":    {mods: xsys, why: "moves bytes to sockets and knows nothing of events"},
+	"sse":     {may: "event frame session conn", why: "joins a session with a connection"},
+
+	// The edges: none of them is imported by the flow.
+	"config":  {mods: kong + " " + yaml, why: "packages see plain Options, never the configuration"},
+	"metrics": {mods: prometheus, why: "the registry; each package keeps its own metrics"},
+	"server":  {may: "problem", why: "listeners and their limits; what is served is handed in"},
+
+	// Assembly.
+	"gateway": {
+		may:  "event frame problem backoff eventlog eventlog/redislog eventlog/filelog publish tail sweep shard session conn sse metrics server",
+		mods: prometheus,
+		why:  "the one place that knows every stage's concrete type; it takes Options too, so that a test can run three in one process",
+	},
+	"cmd/downlink":    {may: "config gateway event problem publish metrics client", mods: kong + " " + yaml, why: "reads the command line and wires; work is done elsewhere"},
+	"tools/reference": {may: "config gateway event eventlog session problem metrics publish", mods: kong + " " + prometheus, why: "writes docs/reference from the code"},
+
+	// For other programs, and for tests.
+	"client":  {may: "event frame backoff", why: "public: none of ours may show in its API, nothing of the gateway may come along"},
+	"testkit": {may: "event client", why: "starts real servers for tests; only tests import it"},
+}
+
+// TestImports holds every package to its rule.
+func TestImports(t *testing.T) {
+	for _, p := range packages(t) {
+		if len(p.files) == 0 {
+			continue
+		}
+		r, known := rules[p.name]
+		if !known {
+			t.Errorf("package %s is not in the table of arch_test.go: say there what it may import, and why", p.name)
+			continue
+		}
+		for _, f := range p.files {
+			mods := r.mods
+			if path.Base(f.path) == "metrics.go" {
+				mods += " " + prometheus
+			}
+			checkImports(t, f, strings.Fields(r.may), strings.Fields(mods), r.why)
+		}
+	}
+}
+
+// TestTestImports: tests may use any package of ours, and few modules more
+// than what they test.
+func TestTestImports(t *testing.T) {
+	anyOfOurs := slices.Collect(maps.Keys(rules))
+	for _, p := range packages(t) {
+		mods := strings.Fields(rules[p.name].mods + " " + testMods)
+		for _, f := range p.tests {
+			checkImports(t, f, anyOfOurs, mods, "a new module for tests is a decision: add it to testMods")
+		}
+	}
+}
+
+func checkImports(t *testing.T, f file, may, mods []string, why string) {
+	t.Helper()
+	for _, spec := range f.ast.Imports {
+		imported := strings.Trim(spec.Path.Value, `"`)
+		switch first, _, _ := strings.Cut(imported, "/"); {
+		case first == module:
+			if !slices.Contains(may, shortName(imported)) {
+				t.Errorf("%s imports %s; allowed are %v (%s)", f.path, imported, may, why)
+			}
+		case strings.Contains(first, "."):
+			if !slices.ContainsFunc(mods, func(m string) bool { return within(imported, m) }) {
+				t.Errorf("%s imports %s; allowed modules are %v (%s)", f.path, imported, mods, why)
+			}
+		case imported == "C" || imported == "unsafe":
+			t.Errorf("%s imports %q: the binary is built without cgo, and nothing here needs unsafe", f.path, imported)
+		}
+	}
+}
+
+// TestRulesAreReasoned: a rule without a reason is a habit.
+func TestRulesAreReasoned(t *testing.T) {
+	for name, r := range rules {
+		if r.why == "" {
+			t.Errorf("the rule for %s gives no reason", name)
+		}
+		for _, allowed := range strings.Fields(r.may) {
+			if _, known := rules[allowed]; !known {
+				t.Errorf("the rule for %s allows %s, which has no rule", name, allowed)
+			}
+		}
+	}
+}
+
+// within reports whether an import path is of a module.
+func within(imported, mod string) bool {
+	return imported == mod || strings.HasPrefix(imported, mod+"/")
+}
