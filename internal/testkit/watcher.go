@@ -1,0 +1,38 @@
+package testkit
+
+import (
+	"fmt"
+	"io"
+	"os/exec"
+)
+
+// A watcher is a shell that waits for its input to end and then kills one
+// process. The input ends when this process does, however it dies, so no
+// server outlives a test binary that was killed or ran out of time.
+type watcher struct {
+	cmd   *exec.Cmd
+	stdin io.WriteCloser
+}
+
+func watch(pid int) (*watcher, error) {
+	cmd := exec.Command("/bin/sh", "-c", fmt.Sprintf("read -r line; kill -9 %d", pid))
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	return &watcher{cmd: cmd, stdin: stdin}, nil
+}
+
+// dismiss ends the watcher; it kills nothing any more. Call it before the
+// watched process is waited for: its ID may soon belong to another one.
+func (w *watcher) dismiss() {
+	if w.cmd.ProcessState != nil {
+		return
+	}
+	_ = w.cmd.Process.Kill()
+	_ = w.cmd.Wait()
+	_ = w.stdin.Close()
+}
