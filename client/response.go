@@ -1,0 +1,101 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Headers of the device contract (design §4).
+const (
+	headerClient  = "Downlink-Client"
+	headerGroups  = "Downlink-Groups"
+	headerRefused = "Downlink-Refused"
+)
+
+// Reasons why Run ends by itself. Each text says what to do.
+var (
+	// ErrUnauthorized: the gateway answered 401.
+	ErrUnauthorized = errors.New("client: the gateway doesn't accept the token: get another one and run again")
+	// ErrRevoked: the gateway answered 204, which is its word for "for good".
+	ErrRevoked = errors.New("client: the gateway has revoked this device for good: don't connect again")
+	// ErrRefused: an answer that another try would get again, such as 404.
+	ErrRefused = errors.New("client: the gateway refuses the stream: check the URL and the proxies before the gateway")
+	// ErrContentType: the answer is no event stream; often a login page.
+	ErrContentType = errors.New("client: the answer is not an event stream: check the URL, and the network for a login page")
+	// ErrEventTooLarge: an event was over MaxEventBytes.
+	ErrEventTooLarge = errors.New("client: an event is larger than MaxEventBytes: raise it and run again")
+)
+
+// final marks an error after which another try is useless.
+type final struct{ err error }
+
+func (f *final) Error() string { return f.err.Error() }
+func (f *final) Unwrap() error { return f.err }
+
+func asFinal(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &final{err}
+}
+
+// A refusal is an answer that another try may change.
+type refusal struct {
+	code   int
+	reason string        // the gateway's word, may be empty
+	after  time.Duration // Retry-After; 0 if there was none
+}
+
+func (r *refusal) Error() string {
+	text := fmt.Sprintf("the gateway answered %d %s", r.code, http.StatusText(r.code))
+	if r.reason != "" {
+		text += fmt.Sprintf(" (%q)", r.reason)
+	}
+	return text
+}
+
+// checkResponse says whether a stream follows: nil, a *refusal or a *final.
+func checkResponse(resp *http.Response) error {
+	code := resp.StatusCode
+	switch {
+	case code == http.StatusOK:
+		return checkContentType(resp.Header.Get("Content-Type"))
+	case code == http.StatusNoContent:
+		return &final{ErrRevoked}
+	case code == http.StatusUnauthorized:
+		return &final{ErrUnauthorized}
+	case code >= 500, code == http.StatusTooManyRequests, code == http.StatusRequestTimeout, code == http.StatusTooEarly:
+		return &refusal{code, resp.Header.Get(headerRefused), retryAfter(resp.Header.Get("Retry-After"))}
+	default:
+		return &final{fmt.Errorf("%w (it answered %d %s)", ErrRefused, code, http.StatusText(code))}
+	}
+}
+
+// checkContentType takes the media type and ignores its parameters: the stream
+// is UTF-8 whatever they say.
+func checkContentType(value string) error {
+	essence, _, _ := strings.Cut(value, ";")
+	if strings.EqualFold(strings.TrimSpace(essence), "text/event-stream") {
+		return nil
+	}
+	if t, _, err := mime.ParseMediaType(value); err == nil {
+		return &final{fmt.Errorf("%w (its type is %q)", ErrContentType, t)}
+	}
+	return &final{ErrContentType}
+}
+
+// retryAfter reads both forms of RFC 9110 §10.2.3; 0 if it can't.
+func retryAfter(value string) time.Duration {
+	if seconds, err := strconv.ParseUint(value, 10, 31); err == nil {
+		return time.Duration(seconds) * time.Second
+	}
+	if at, err := http.ParseTime(value); err == nil {
+		return max(time.Until(at), 0)
+	}
+	return 0
+}
