@@ -54,7 +54,7 @@ var rules = map[string]rule{
 	"tail":    {may: "event eventlog backoff", why: "reads positions and pushes into its Dispatcher; what hangs behind it is not its business"},
 	"sweep":   {may: "event eventlog", why: "a loop around the log's own sweep"},
 	"shard":   {may: "event eventlog frame backoff", mods: xtime, why: "memory and the log behind it; it knows subscribers, not sessions"},
-	"session": {may: "event frame shard", why: "knows where it reads, not what it is written to"},
+	"session": {may: "event eventlog frame shard", why: "knows where it reads, not what it is written to; of eventlog only the words"},
 	"conn":    {mods: xsys, why: "moves bytes to sockets and knows nothing of events"},
 	"sse":     {may: "event frame session conn", why: "joins a session with a connection"},
 
