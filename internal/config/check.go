@@ -1,0 +1,178 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+var prefixForm = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,64}$`)
+
+// Check reports all problems of a configuration at once, as Problems: values
+// that could not be read, values that aren't allowed, and values that don't go
+// together. It reads the named certificate files, and nothing else.
+func (l *Loader) Check(c *Config) error {
+	problems := append(Problems(nil), l.problems...)
+	bad := make(map[string]bool, len(problems))
+	for _, p := range problems {
+		bad[p.Key] = true // one complaint a setting is enough
+	}
+	add := func(name, reason string) {
+		if bad[name] {
+			return
+		}
+		key := l.known[name]
+		text := format(reflect.ValueOf(c).Elem().Field(key.field))
+		problems = append(problems, Problem{Key: name, Value: key.show(text), Origin: l.origin(key), Reason: reason})
+		bad[name] = true
+	}
+	for _, key := range Keys() {
+		if !within(key.Allowed, reflect.ValueOf(c).Elem().Field(key.field)) {
+			add(key.Name, "isn't allowed; allowed: "+key.Allowed)
+		}
+	}
+	c.checkListeners(add)
+	c.checkLog(add)
+	c.checkFiles(add)
+	if c.SweepEvery > c.Window && !bad["window"] {
+		add("sweep_interval", fmt.Sprintf("is longer than window (%s); choose at most that", formatDuration(c.Window)))
+	}
+	if len(problems) == 0 {
+		return nil
+	}
+	return problems
+}
+
+// Warnings are what is allowed and yet likely to be regretted, one sentence
+// each, and settings in the environment that nobody reads.
+func (l *Loader) Warnings(c *Config) []string {
+	var warnings []string
+	if host, _, err := net.SplitHostPort(c.Listen); err == nil && c.NoAuth && !loopback(host) {
+		warnings = append(warnings, fmt.Sprintf("listen %s with auth none: whoever reaches this port can be any device", c.Listen))
+	}
+	if host, _, err := net.SplitHostPort(c.BackendListen); err == nil && !loopback(host) {
+		warnings = append(warnings, fmt.Sprintf("backend_listen %s isn't loopback and has no authentication: whoever reaches this port can send to every device", c.BackendListen))
+	}
+	for _, name := range l.strayVariables() {
+		warnings = append(warnings, name+" is set in the environment but is not a setting"+
+			suggest(strings.ToLower(strings.TrimPrefix(name, EnvPrefix)), l.known))
+	}
+	return warnings
+}
+
+func (c *Config) checkListeners(add func(name, reason string)) {
+	host, err := splitAddress(c.Listen)
+	switch {
+	case err != nil:
+		add("listen", err.Error())
+	case c.Auth == "none" && !c.NoAuth && !loopback(host):
+		add("listen", "can be reached from outside while auth is none, so that anybody could be any device; "+
+			"use --listen 127.0.0.1:8080 to try things out on this machine, or say --insecure-no-auth if something in front decides who may connect")
+	}
+	if _, err := splitAddress(c.BackendListen); err != nil {
+		add("backend_listen", err.Error())
+	}
+	if c.Listen == c.BackendListen && !strings.HasSuffix(c.Listen, ":0") {
+		add("backend_listen", "is the devices' address (listen) too; devices must not reach the back end, give it another port")
+	}
+}
+
+func splitAddress(address string) (host string, err error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", errors.New("isn't an address; write host:port, as in 127.0.0.1:8080, :8080 or [::1]:8080")
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return "", errors.New("has no usable port; allowed: 1 to 65535, or 0 for any free one")
+	}
+	if strings.ContainsAny(host, " /@") {
+		return "", errors.New("isn't an address; write host:port without scheme and path")
+	}
+	return host, nil
+}
+
+// loopback says whether only this machine reaches a host. A name other than
+// localhost might resolve to anything, so it isn't.
+func loopback(host string) bool {
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback()
+}
+
+func (c *Config) checkLog(add func(name, reason string)) {
+	if !prefixForm.MatchString(c.Prefix) {
+		add("prefix", "isn't allowed; allowed: 1 to 64 of the characters A-Z a-z 0-9 . _ : -")
+	}
+	scheme, rest, _ := strings.Cut(c.Log, ":")
+	switch scheme {
+	case "file":
+		if rest == "" || strings.ContainsRune(rest, 0) {
+			add("log", "names no directory; write file:DIR, for example file:downlink-data")
+		}
+	case "redis", "rediss":
+		if reason := redisFault(c.Log); reason != "" {
+			add("log", reason)
+		}
+	default:
+		add("log", "isn't a log; allowed: file:DIR, redis://host:port or rediss://host:port")
+	}
+	if scheme != "rediss" && c.RedisCAFile+c.RedisCert+c.RedisKey != "" {
+		add("log", "is used without TLS, but a redis_…_file is set; write rediss:// or remove the file settings")
+	}
+}
+
+// redisFault says what is wrong with a Redis URL, without repeating any of it:
+// the standard library's own errors quote the URL with its password.
+func redisFault(text string) string {
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || u.Hostname() == "" {
+		return "isn't a URL with a host; write redis://user:password@host:6379/0, with special characters of the password as %XX"
+	}
+	if db := strings.TrimPrefix(u.Path, "/"); db != "" {
+		if n, err := strconv.ParseUint(db, 10, 16); err != nil || strconv.FormatUint(n, 10) != db {
+			return "has a path that isn't a database number; write /0, or nothing"
+		}
+	}
+	if u.RawQuery != "" || u.Fragment != "" {
+		return "has parameters after ? or #; there are none (a # in the password is written %23, a ? is %3F)"
+	}
+	if p := u.Port(); p != "" {
+		if n, err := strconv.ParseUint(p, 10, 16); err != nil || n == 0 {
+			return "has no usable port (1 to 65535)"
+		}
+	}
+	return ""
+}
+
+func (c *Config) checkFiles(add func(name, reason string)) {
+	checkFile := func(name, path string) {
+		if path == "" {
+			return
+		}
+		if info, err := os.Stat(path); err != nil || info.IsDir() {
+			add(name, "can't be read: there is no such file")
+		} else if f, err := os.Open(path); err != nil {
+			add(name, "can't be read: the gateway's user may not open it")
+		} else {
+			_ = f.Close() // opened for reading only
+		}
+	}
+	checkFile("redis_ca_file", c.RedisCAFile)
+	checkFile("redis_cert_file", c.RedisCert)
+	checkFile("redis_key_file", c.RedisKey)
+	switch {
+	case c.RedisCert != "" && c.RedisKey == "":
+		add("redis_cert_file", "needs redis_key_file too")
+	case c.RedisCert == "" && c.RedisKey != "":
+		add("redis_key_file", "needs redis_cert_file too")
+	}
+}

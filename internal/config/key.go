@@ -1,0 +1,108 @@
+package config
+
+import (
+	"reflect"
+	"strings"
+)
+
+// EnvPrefix starts the name of every setting in the environment.
+const EnvPrefix = "DOWNLINK_"
+
+// A Key describes one setting, for help, reference and messages.
+type Key struct {
+	Name    string // in the file: write_timeout
+	Flag    string // on the command line: --write-timeout
+	Env     string // in the environment: DOWNLINK_WRITE_TIMEOUT
+	Group   string // heading in the reference
+	Kind    string // text, duration, size, number or switch
+	Default string // as it would be written; empty if there is none
+	Allowed string // which values it takes
+	Help    string // what it is, with its unit
+	Price   string // what more or less of it costs; may be empty
+	Secret  bool   // its value may hold a password
+
+	field int // index in Config
+}
+
+// Keys lists every setting, in the order of Config.
+func Keys() []Key {
+	t := reflect.TypeFor[Config]()
+	keys := make([]Key, 0, t.NumField())
+	for i := range t.NumField() {
+		f := t.Field(i)
+		flag := f.Tag.Get("name")
+		if f.Tag.Get("allowed") == "" {
+			continue // File
+		}
+		k := Key{
+			Name:    strings.ReplaceAll(flag, "-", "_"),
+			Flag:    "--" + flag,
+			Env:     envName(flag),
+			Group:   f.Tag.Get("group"),
+			Kind:    kindName(f.Type),
+			Default: f.Tag.Get("default"),
+			Allowed: f.Tag.Get("allowed"),
+			Help:    f.Tag.Get("help"),
+			Price:   f.Tag.Get("price"),
+			Secret:  f.Tag.Get("secret") != "",
+			field:   i,
+		}
+		if f.Type.Kind() == reflect.Bool {
+			k.Default = "false"
+		}
+		keys = append(keys, k)
+	}
+	return keys
+}
+
+func envName(flag string) string {
+	return EnvPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+func kindName(t reflect.Type) string {
+	switch {
+	case t == reflect.TypeFor[Bytes]():
+		return "size"
+	case t.Kind() == reflect.Int64:
+		return "duration"
+	case t.Kind() == reflect.Int:
+		return "number"
+	case t.Kind() == reflect.Bool:
+		return "switch"
+	default:
+		return "text"
+	}
+}
+
+// show is a value as it may be shown to anybody.
+func (k Key) show(text string) string {
+	if k.Secret {
+		return Mask(text)
+	}
+	return text
+}
+
+// Mask hides what may be secret in a text that holds a URL: user and password
+// before the "@", and the query. It works on what isn't a valid URL too, since
+// that is when it is most likely to be shown.
+func Mask(text string) string {
+	before, rest, found := strings.Cut(text, "://")
+	if !found {
+		return text
+	}
+	if q := strings.LastIndexByte(rest, '?'); q > strings.LastIndexByte(rest, '@') {
+		rest = rest[:q] + "?***"
+	}
+	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
+		user, _, hasPassword := strings.Cut(rest[:at], ":")
+		if !hasPassword {
+			user = "***" // a user name alone may be a token
+		} else if user != "" {
+			user += ":***"
+		} else {
+			user = ":***"
+		}
+		rest = user + rest[at:]
+	}
+	return before + "://" + rest
+}

@@ -1,0 +1,44 @@
+package config
+
+import (
+	"reflect"
+	"sort"
+	"strings"
+)
+
+// A Setting is one effective value and where it came from.
+type Setting struct {
+	Key    Key
+	Value  string // secrets masked
+	Origin Origin
+}
+
+// Settings lists every effective value, in the order of Config.
+func (l *Loader) Settings(c *Config) []Setting {
+	keys := Keys()
+	settings := make([]Setting, len(keys))
+	for i, key := range keys {
+		text := format(reflect.ValueOf(c).Elem().Field(key.field))
+		settings[i] = Setting{Key: key, Value: key.show(text), Origin: l.origin(key)}
+	}
+	return settings
+}
+
+// strayVariables lists variables that look like settings and aren't, sorted.
+func (l *Loader) strayVariables() []string {
+	read := map[string]bool{EnvPrefix + "CONFIG": true, EnvPrefix + "BACKEND": true, EnvPrefix + "URL": true}
+	for _, k := range l.known {
+		read[k.Env] = true
+	}
+	var stray []string
+	for name := range l.environ {
+		// Kubernetes sets DOWNLINK_SERVICE_HOST, DOWNLINK_PORT_9090_TCP and
+		// more in every pod beside a Service that is named downlink.
+		injected := strings.Contains(name, "_SERVICE_") || strings.Contains(name, "_PORT")
+		if !read[name] && !injected {
+			stray = append(stray, name)
+		}
+	}
+	sort.Strings(stray)
+	return stray
+}

@@ -1,0 +1,112 @@
+package problem
+
+import "net/http"
+
+// A Code names a kind of problem. It ends the document's type and is the
+// heading in docs/reference/errors.md; programs compare it, so it never changes.
+type Code string
+
+// The kinds of problem.
+const (
+	InvalidJSON        Code = "invalid-json"
+	InvalidEvent       Code = "invalid-event"
+	UnknownMember      Code = "unknown-member"
+	DuplicateMember    Code = "duplicate-member"
+	TooManyDevices     Code = "too-many-devices"
+	InvalidIdempotency Code = "invalid-idempotency-key"
+	NotFound           Code = "not-found"
+	MethodNotAllowed   Code = "method-not-allowed"
+	RequestTimeout     Code = "request-timeout"
+	Conflict           Code = "idempotency-conflict"
+	EventTooLarge      Code = "event-too-large"
+	BodyTooLarge       Code = "body-too-large"
+	UnsupportedMedia   Code = "unsupported-media-type"
+	Internal           Code = "internal"
+	LogUnavailable     Code = "log-unavailable"
+	LogFull            Code = "log-full"
+	LogExhausted       Code = "log-exhausted"
+	ShuttingDown       Code = "shutting-down"
+)
+
+// A Kind is a row of the table of problems.
+type Kind struct {
+	Code    Code
+	Status  int    // HTTP status
+	Title   string // the same for every document of the kind
+	Hint    string // what to do, unless a document knows better
+	Meaning string // for the reference: when it happens, what stands, whether to repeat
+}
+
+// Type is the "type" member of the kind's documents.
+func (k Kind) Type() string { return typePrefix + string(k.Code) }
+
+// Kinds lists every kind, in order of status.
+func Kinds() []Kind {
+	return append([]Kind(nil), table[:]...)
+}
+
+func find(code Code) (Kind, bool) {
+	for _, k := range table {
+		if k.Code == code {
+			return k, true
+		}
+	}
+	return Kind{}, false
+}
+
+var table = [...]Kind{
+	{InvalidJSON, http.StatusBadRequest, "The body isn't valid JSON",
+		"Send one JSON object as UTF-8, or NDJSON with Content-Type application/x-ndjson.",
+		"The body (in NDJSON: the line) can't be read: a syntax error, something after the object, invalid UTF-8, a lone surrogate, or nesting deeper than 10,000. Nothing was stored. Repeating it unchanged fails again."},
+	{InvalidEvent, http.StatusBadRequest, "The event breaks a rule of the contract",
+		"Correct the member that `field` names; docs/protocol.md lists the rules.",
+		"A member has the wrong type, is missing, or breaks a rule for device IDs, types, keys. Nothing was stored. Repeating it unchanged fails again."},
+	{UnknownMember, http.StatusBadRequest, "The event has an unknown member",
+		"Remove it, or correct its name. Known are device, devices, type, payload, text, key, idem and trace.",
+		"Unknown members are refused rather than ignored, because a misspelt \"idem\" that is ignored means doubles. Nothing was stored."},
+	{DuplicateMember, http.StatusBadRequest, "The event has a member twice",
+		"Send each member once.",
+		"JSON readers disagree about which of two members counts, so neither does. The same goes for a device that stands twice in `devices`. Nothing was stored."},
+	{TooManyDevices, http.StatusBadRequest, "The event names too many devices",
+		"Split the list into several requests, or address a group (\"@name\") or everybody (\"*\").",
+		"`devices` has more than 1,000 members. Nothing was stored."},
+	{InvalidIdempotency, http.StatusBadRequest, "The idempotency key can't be used",
+		"Send 1 to 256 bytes without control characters, for example a UUID, in the header Idempotency-Key or in the member idem.",
+		"The key is empty, too long, holds control characters, or header and member differ. Nothing was stored."},
+	{NotFound, http.StatusNotFound, "There is nothing at this address",
+		"GET /v1/openapi.yaml lists the addresses of the back end. Devices connect to the other port, to /events.",
+		"The path isn't one of the back end's."},
+	{MethodNotAllowed, http.StatusMethodNotAllowed, "The method isn't allowed here",
+		"Use a method that the header Allow names.",
+		"The path is right, the method isn't. Nothing was stored."},
+	{RequestTimeout, http.StatusRequestTimeout, "The request didn't arrive in time",
+		"Send the body without long pauses; close a batch that has nothing to send and open another one later.",
+		"No byte of the body came for 30 seconds. A single event was not stored. Lines of a batch that were answered with an ID stand."},
+	{Conflict, http.StatusConflict, "The idempotency key was used for something else",
+		"Use a new key for a new event. If this is a retry, send exactly what the first request sent.",
+		"Inside the window the same publisher used this key with other targets, type, payload or conflation key. What was stored under it stands; nothing was added, except on shards that had not seen the key (listed in `ids`)."},
+	{EventTooLarge, http.StatusRequestEntityTooLarge, "The event is too large",
+		"Send less, for example an address to fetch the rest from; or raise max_event_bytes on every gateway.",
+		"The payload has more bytes than max_event_bytes, or devices times payload is more than 64 MiB. Nothing was stored, and no device notices."},
+	{BodyTooLarge, http.StatusRequestEntityTooLarge, "The body is too large",
+		"Send a smaller body; several events go as NDJSON, where the limit counts for each line.",
+		"The body (in NDJSON: the line) is larger than any allowed event could be. Nothing of it was stored. A batch goes on with the next line."},
+	{UnsupportedMedia, http.StatusUnsupportedMediaType, "The media type isn't supported",
+		"Send Content-Type: application/json for one event, application/x-ndjson for a batch, without Content-Encoding.",
+		"The Content-Type is missing or another one, its charset isn't UTF-8, or the body is compressed. Nothing was stored."},
+	{Internal, http.StatusInternalServerError, "The gateway failed",
+		"Repeat the request with the same idempotency key. If it fails again, look into the gateway's log.",
+		"A fault of the gateway, not of the request. Whether something was stored isn't known."},
+	{LogUnavailable, http.StatusServiceUnavailable, "The log can't be reached",
+		"Repeat the request after Retry-After seconds, with the same idempotency key.",
+		"The log didn't confirm within publish_timeout. Nothing is claimed: it may or may not have been stored. With an idempotency key a retry stores it exactly once; what stands already is listed in `ids`."},
+	{LogFull, http.StatusServiceUnavailable, "The log is full",
+		"Give Redis more memory (maxmemory) or the embedded log more disk, shorten the window, or publish less; then repeat the request.",
+		"Memory or disk of the log is used up. Nothing was stored for the shards in `errors`."},
+	{LogExhausted, http.StatusServiceUnavailable, "The shard can't issue another ID",
+		"Delete the stream that the detail names: somebody has written the highest possible ID into it.",
+		"A raw writer used an explicit ID at the end of the range. The shard takes no events until an operator deletes its stream; its devices then resync."},
+	{ShuttingDown, http.StatusServiceUnavailable, "The gateway is shutting down",
+		"Repeat the request; a load balancer will choose another gateway.",
+		"The log was closed because this gateway stops. Nothing was stored for the shards in `errors`."},
+}
