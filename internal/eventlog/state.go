@@ -51,6 +51,17 @@ func (b Break) covers(cursor event.ID, held bool) bool {
 	return cursor != b.Boundary && cursor.Compare(b.Reach) <= 0 && !held
 }
 
+// Covers reports whether a break already puts a cursor in doubt that the log
+// doesn't hold, so that nobody needs to record it again.
+func (s State) Covers(cursor event.ID) bool {
+	for _, b := range s.Breaks {
+		if b.covers(cursor, false) {
+			return true
+		}
+	}
+	return false
+}
+
 // Judge is the one rule by which a cursor is served (design §4.2). held says
 // that the log holds that very entry; noted is the highest removed ID for any
 // of the device's targets. The empty reason means: nothing is missing.

@@ -1,0 +1,55 @@
+package server
+
+import (
+	"io"
+	"net/http"
+	"net/http/pprof"
+)
+
+// Ready says whether the gateway can serve devices, and if not, why.
+type Ready func() (ok bool, why string)
+
+// Device is what the devices' port serves.
+func Device(events http.Handler, ready Ready) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/events", events)
+	health(mux, ready)
+	return mux
+}
+
+// Backend is what the back end's port serves.
+func Backend(publish, openapi, metrics http.Handler, ready Ready) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/v1/events", publish)
+	mux.Handle("/v1/openapi.yaml", openapi)
+	mux.Handle("/metrics", metrics)
+	health(mux, ready)
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	return mux
+}
+
+// health adds /healthz, which answers while the process lives and never asks
+// the log, and /readyz.
+func health(mux *http.ServeMux, ready Ready) {
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusOK, "ok\n")
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if ok, why := ready(); !ok {
+			answer(w, http.StatusServiceUnavailable, "not ready: "+why+"\n")
+			return
+		}
+		answer(w, http.StatusOK, "ready\n")
+	})
+}
+
+func answer(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	io.WriteString(w, text) //nolint:errcheck // the client may be gone
+}

@@ -1,0 +1,85 @@
+// Package server owns the two listeners: protocols, time limits, health, and
+// stopping in order. What is served under a path comes from outside. Its
+// invariant: a slow or silent client is cut while it makes its request, never
+// while it reads a stream.
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+)
+
+// Options for a Server.
+type Options struct {
+	Name              string // in log lines and errors: "device" or "back-end"
+	Address           string // host:port; port 0 picks a free one
+	Handler           http.Handler
+	ReadHeaderTimeout time.Duration
+	MaxHeaderBytes    int
+	Logger            *slog.Logger
+}
+
+// A Server is one listener with its HTTP server.
+type Server struct {
+	name     string
+	listener net.Listener
+	http     *http.Server
+}
+
+// idleTimeout closes a kept-alive connection between two requests.
+const idleTimeout = 90 * time.Second
+
+// Listen binds the address, so that a wrong or used one is known at once.
+func Listen(o Options) (*Server, error) {
+	listener, err := net.Listen("tcp", o.Address)
+	if err != nil {
+		return nil, fmt.Errorf("the %s listener can't use the address %s: %w; choose another one or stop the program that has it", o.Name, o.Address, err)
+	}
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	return &Server{
+		name:     o.Name,
+		listener: listener,
+		http: &http.Server{
+			Handler:           o.Handler,
+			Protocols:         protocols,
+			ReadHeaderTimeout: o.ReadHeaderTimeout,
+			IdleTimeout:       idleTimeout,
+			MaxHeaderBytes:    o.MaxHeaderBytes,
+			// No WriteTimeout and no ReadTimeout: they would kill streams.
+			ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
+		},
+	}, nil
+}
+
+// Addr is the bound address.
+func (s *Server) Addr() net.Addr { return s.listener.Addr() }
+
+// Serve answers requests until Shutdown or Close; then it returns nil.
+func (s *Server) Serve() error {
+	if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("the %s listener ended: %w", s.name, err)
+	}
+	return nil
+}
+
+// Shutdown accepts nothing more, waits for the requests in progress until ctx
+// ends, and cuts the rest.
+func (s *Server) Shutdown(ctx context.Context) {
+	if s.http.Shutdown(ctx) != nil {
+		s.http.Close() //nolint:errcheck // closing a listener twice is all that can fail
+	}
+}
+
+// Close frees the listener of a server that was never served, and cuts all
+// that it serves otherwise.
+func (s *Server) Close() {
+	s.http.Close()     //nolint:errcheck // nothing is owed to anybody
+	s.listener.Close() //nolint:errcheck // the server may have closed it
+}

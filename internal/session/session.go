@@ -1,0 +1,214 @@
+// Package session owns one device's live delivery: what is pending for it, its
+// cursor, and how it ends. It is a passive state machine: a shard offers
+// messages, a driver takes frames, and nothing in here waits, reads a clock or
+// owns a goroutine, so that the driver under it can be exchanged. Its
+// invariant: it never skips. What it can't hold it refuses, and reads again
+// from the log.
+package session
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+
+	"downlink/internal/event"
+	"downlink/internal/eventlog"
+	"downlink/internal/frame"
+	"downlink/internal/shard"
+)
+
+// A Sink is woken when its session has something for it.
+type Sink interface {
+	// Wake says that Next, or Ended, has news. It must not block and may be
+	// called at any time, from any goroutine, also after the session's end.
+	Wake()
+}
+
+// Options for a session.
+type Options struct {
+	MaxPending int                  // messages that wait for the sink
+	MaxBytes   int                  // of their frames; one message alone may be larger
+	Goodbye    func() time.Duration // the retry for a stream that ends in order
+}
+
+// A Session is one device's live delivery. Safe for concurrent use by its
+// shard, its driver and whoever ends it; Next, KeepAlive and Goodbye belong to
+// the driver alone.
+type Session struct {
+	// Set at construction.
+	device string
+	sink   Sink
+	opts   Options
+
+	// Set once by Attach, before the driver starts.
+	member *shard.Member
+
+	// Guarded by mu, which is taken after the shard's.
+	mu      sync.Mutex
+	resync  *resync // goes out before what is pending
+	pending []*shard.Message
+	bytes   int
+	behind  bool // an offer was refused; the shard waits for Resume
+	cursor  event.ID
+	ended   EndReason
+}
+
+// A resync is what the next frame must say first.
+type resync struct {
+	reason event.Reason
+	at     event.ID
+	after  time.Duration
+}
+
+// New makes the session of a device. It gets nothing before Attach.
+func New(device string, sink Sink, opts Options) *Session {
+	return &Session{device: device, sink: sink, opts: opts}
+}
+
+// Attach joins the device's shard. The error is shard.ErrTooManyStreams.
+func (s *Session) Attach(to *shard.Shard, groups []string, start shard.Start) error {
+	member, err := to.Attach(s, s.device, groups, start)
+	if err != nil {
+		return err
+	}
+	s.member = member
+	return nil
+}
+
+// Offer takes a message from the shard if there is room (shard.Subscriber).
+func (s *Session) Offer(m *shard.Message) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	size := m.Size()
+	full := len(s.pending) >= s.opts.MaxPending || s.bytes+size > s.opts.MaxBytes
+	if full && len(s.pending) > 0 {
+		s.behind = true
+		return false
+	}
+	s.pending = append(s.pending, m)
+	s.bytes += size
+	s.sink.Wake()
+	return true
+}
+
+// Resync drops what is pending, which the device's full state will hold, and
+// puts the resync frame first (shard.Subscriber).
+func (s *Session) Resync(reason event.Reason, at event.ID, after time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.resync = &resync{reason, at, after}
+	s.pending, s.bytes, s.behind = nil, 0, false
+	s.sink.Wake()
+}
+
+// Next appends pending frames to dst until about maxBytes are gathered, and
+// moves the cursor past them. The driver must write them in order, or end.
+func (s *Session) Next(dst [][]byte, maxBytes int) [][]byte {
+	dst, resume := s.take(dst, maxBytes)
+	if resume {
+		s.member.Resume() // without our lock: the shard's comes first
+	}
+	return dst
+}
+
+func (s *Session) take(dst [][]byte, maxBytes int) (frames [][]byte, resume bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	total := 0
+	if r := s.resync; r != nil {
+		dst = append(dst, frame.AppendResync(nil, r.at, r.reason, r.after))
+		s.cursor, s.resync = r.at, nil
+	}
+	taken := 0
+	for taken < len(s.pending) && total < maxBytes {
+		m := s.pending[taken]
+		s.pending[taken] = nil
+		taken++
+		s.bytes -= m.Size()
+		data := encode(m)
+		total += len(data)
+		dst = append(dst, data)
+		s.cursor = m.ID
+	}
+	s.pending = s.pending[taken:]
+	if len(s.pending) == 0 {
+		s.pending = nil // an idle session holds no buffer
+	}
+	if s.behind && len(s.pending) <= s.opts.MaxPending/2 {
+		s.behind, resume = false, true
+	}
+	return dst, resume
+}
+
+// encode is the frame of a message. An entry that is too large becomes a
+// resync that moves the cursor past it, or it would poison every resume.
+func encode(m *shard.Message) []byte {
+	if m.Fault == eventlog.FaultTooLarge {
+		return frame.AppendResync(nil, m.ID, event.EventTooLarge, 0)
+	}
+	return m.Frame()
+}
+
+// KeepAlive is what a driver writes when it has written nothing for a while:
+// the shard's position if it has moved past the cursor, so that a quiet
+// device's cursor never ages out, otherwise a comment.
+func (s *Session) KeepAlive() []byte {
+	position, ok := s.member.Position()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	// What was offered after Position is pending now and has a higher ID; what
+	// was offered before it is pending or taken. So nothing may be pending.
+	if !ok || s.resync != nil || len(s.pending) > 0 || !s.cursor.Less(position) {
+		return []byte(frame.Ping)
+	}
+	s.cursor = position
+	return frame.AppendPosition(nil, position)
+}
+
+// End ends the session; the first reason stands. The driver is woken, says
+// Goodbye if there is somebody to say it to, and calls Detach.
+func (s *Session) End(reason EndReason) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended == "" {
+		s.ended = reason
+		s.sink.Wake()
+	}
+}
+
+// Ended is the reason of the end, empty while the session lives.
+func (s *Session) Ended() EndReason {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ended
+}
+
+// Goodbye is the last frame of a stream that ends in order: when to come back.
+func (s *Session) Goodbye() []byte {
+	return frame.AppendRetry(nil, s.opts.Goodbye())
+}
+
+// Detach leaves the shard and drops what is pending. Nothing follows.
+func (s *Session) Detach() {
+	if s.member != nil {
+		s.member.Detach()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pending, s.bytes, s.resync = nil, 0, nil
+}
+
+// Cursor is the last ID that the driver has taken.
+func (s *Session) Cursor() event.ID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cursor
+}
+
+// LogValue names the session in a log line.
+func (s *Session) LogValue() slog.Value {
+	return slog.GroupValue(
+		slog.String("device", s.device),
+		slog.String("cursor", s.Cursor().String()),
+	)
+}

@@ -1,0 +1,236 @@
+package shard
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"downlink/internal/backoff"
+	"downlink/internal/event"
+	"downlink/internal/eventlog"
+)
+
+// Run makes the laps of this shard until ctx ends: it waits until members
+// want something older than the hot window, and reads the log once for all of
+// them. One lap is in flight at a time.
+func (s *Shard) Run(ctx context.Context) {
+	retry := backoff.Backoff{Base: 50 * time.Millisecond, Max: 2 * time.Second}
+	failures := 0
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.wake:
+		}
+		if s.permitted(ctx, s.lap) == nil {
+			failures = 0
+			continue
+		}
+		// The log is away. The members keep their place; nobody is told
+		// anything that isn't known.
+		s.opts.Metrics.LapFailures.Inc()
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(retry.Delay(failures)):
+		}
+		failures++
+	}
+}
+
+// permitted runs a lap when one of the gateway's permits is free.
+func (s *Shard) permitted(ctx context.Context, lap func(context.Context) error) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case s.permits <- struct{}{}:
+	}
+	defer func() { <-s.permits }()
+	return lap(ctx)
+}
+
+// lap takes everybody who waits, judges them, and reads pages from the oldest
+// read position among them until all are live. Nobody paces it: a member
+// without room leaves with its read position and comes back with its Resume.
+func (s *Shard) lap(ctx context.Context) error {
+	members := s.takeWaiting()
+	if len(members) == 0 {
+		return nil
+	}
+	defer s.requeue(members)
+	s.opts.Metrics.Laps.Inc()
+	swept, err := s.judge(ctx, members)
+	if err != nil {
+		return err
+	}
+	for {
+		after, upTo, ok := s.span(members)
+		if !ok {
+			return nil
+		}
+		page, err := s.store.Range(ctx, s.number, after, upTo, s.opts.PageBytes)
+		if err != nil {
+			return err
+		}
+		s.opts.Metrics.LapPages.Inc()
+		sound, err := s.contiguous(ctx, event.Max(after, swept), after)
+		if err != nil {
+			return err
+		}
+		if !sound {
+			return nil // requeued, and judged anew
+		}
+		s.deliverPage(members, page)
+	}
+}
+
+func (s *Shard) takeWaiting() []*Member {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.started || s.doubt {
+		return nil
+	}
+	members := s.waiting
+	s.waiting = nil
+	kept := members[:0:0]
+	for _, m := range members {
+		if reason := m.start.Reason; reason != "" {
+			s.resyncLocked(m, reason, s.pos)
+			continue
+		}
+		m.state = lapping
+		kept = append(kept, m)
+	}
+	return kept
+}
+
+// requeue puts those whom the lap didn't serve back in front of the queue.
+func (s *Shard) requeue(members []*Member) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	members = slices.DeleteFunc(members, func(m *Member) bool { return m.state != lapping })
+	for _, m := range members {
+		m.state, m.proven = queued, false
+	}
+	s.waiting = append(members, s.waiting...)
+	s.wakeLocked()
+}
+
+// judge asks for each member whether it may go on from where it stands, and
+// returns how far the sweep had come then: up to there the answers hold.
+func (s *Shard) judge(ctx context.Context, members []*Member) (swept event.ID, err error) {
+	questions := make([]eventlog.Question, len(members))
+	s.mu.Lock()
+	for i, m := range members {
+		questions[i] = eventlog.Question{Cursor: m.read, Targets: m.targets}
+	}
+	s.mu.Unlock()
+	reasons, state, err := s.store.Judge(ctx, s.number, questions)
+	if err != nil {
+		return event.ID{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, m := range members {
+		if m.state == lapping && m.read == questions[i].Cursor {
+			s.answerLocked(m, reasons[i], state)
+		}
+	}
+	return state.Swept, nil
+}
+
+func (s *Shard) answerLocked(m *Member, reason event.Reason, state eventlog.State) {
+	switch {
+	case m.start.Earliest:
+		m.read = state.Swept // nothing before it is left
+	case reason != "":
+		s.resyncLocked(m, reason, s.pos)
+		return
+	}
+	m.start = Start{}
+	m.proven = true
+	switch {
+	case s.doubt:
+	case !m.read.Less(s.pos): // another gateway was faster: it has all that we have
+		m.state = live
+	case !m.read.Less(s.hot.floor):
+		s.fillLocked(m)
+	}
+}
+
+// span is what the next page must cover: from the oldest read position to
+// where the hot window takes over.
+func (s *Shard) span(members []*Member) (after, upTo event.ID, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	after = event.MaxID
+	for _, m := range members {
+		if m.state == lapping && m.read.Less(after) {
+			after, ok = m.read, true
+		}
+	}
+	return after, s.pos, ok && !s.doubt
+}
+
+// contiguous asks, after a page was read, whether something may have been
+// removed from in front of the reader meanwhile: judged is how far the sweep
+// may have come without harm.
+func (s *Shard) contiguous(ctx context.Context, judged, after event.ID) (bool, error) {
+	reasons, state, err := s.store.Judge(ctx, s.number, []eventlog.Question{{Cursor: after}})
+	if err != nil {
+		return false, err
+	}
+	return reasons[0] == "" && state.Swept.Compare(judged) <= 0, nil
+}
+
+func (s *Shard) deliverPage(members []*Member, page eventlog.Page) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	byTarget := make(map[string][]*Member)
+	for _, m := range members {
+		if m.state != lapping {
+			continue
+		}
+		for _, target := range m.targets {
+			byTarget[target] = append(byTarget[target], m)
+		}
+	}
+	for _, e := range page.Entries {
+		listeners := byTarget[e.Event.Target]
+		if len(listeners) == 0 {
+			continue
+		}
+		message := NewMessage(e)
+		if message.deliverable() {
+			offerPage(listeners, message)
+		}
+	}
+	s.joinLocked(members, page.Through)
+}
+
+func offerPage(listeners []*Member, message *Message) {
+	for _, m := range listeners {
+		if m.state != lapping || !m.read.Less(message.ID) {
+			continue
+		}
+		if !m.sub.Offer(message) {
+			m.state = stalled // with the read position it has reached
+			continue
+		}
+		m.read = message.ID
+	}
+}
+
+// joinLocked moves those who took the whole page to its end, and lets them go
+// live where the hot window takes over, in one step with the dispatch.
+func (s *Shard) joinLocked(members []*Member, through event.ID) {
+	for _, m := range members {
+		if m.state != lapping {
+			continue
+		}
+		m.read = event.Max(m.read, through)
+		if !s.doubt && !m.read.Less(s.hot.floor) {
+			s.fillLocked(m)
+		}
+	}
+}

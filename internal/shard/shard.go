@@ -1,0 +1,195 @@
+// Package shard owns one ordered part of the log as a gateway sees it: the
+// position up to which it was dispatched, the hot window in memory, and the
+// members (sessions) that listen. It knows neither frames on a socket nor where
+// entries come from. Its invariant: a member that is live has been offered
+// everything for it up to the shard's position; one that isn't has a read
+// position from which it goes on, and no third way to move exists.
+package shard
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"downlink/internal/event"
+	"downlink/internal/eventlog"
+)
+
+// ErrTooManyStreams says that a device holds as many streams as it may here.
+// The new one is refused, never an old one ended: two terminals with one ID
+// would end each other for ever.
+var ErrTooManyStreams = errors.New("the device already holds as many streams as streams_per_device allows")
+
+// Options for a Set of shards.
+type Options struct {
+	Shards           int
+	HotBytes         int // memory of the hot window over all shards
+	StreamsPerDevice int // 0: no limit
+	PageBytes        int // of one read of the past
+	MaxLaps          int // reads of the past in flight over all shards
+	Pacer            *Pacer
+	Metrics          *Metrics
+}
+
+// Shard is one part of the log. Safe for concurrent use.
+type Shard struct {
+	// Set at construction.
+	number  int
+	store   eventlog.Store
+	opts    Options
+	permits chan struct{} // shared by all shards: laps in flight
+	wake    chan struct{} // capacity one: somebody waits for a lap
+
+	// Guarded by mu, which is taken before a session's.
+	mu      sync.Mutex
+	started bool     // the tail has told the first position
+	doubt   bool     // the sweep overtook the tail; nothing may go live unjudged
+	pos     event.ID // everything up to here was dispatched
+	hot     hot
+	devices map[string][]*Member
+	groups  map[string]map[*Member]struct{} // by target, with prefix
+	waiting []*Member                       // for the next lap
+}
+
+func newShard(number int, store eventlog.Store, opts Options, permits chan struct{}) *Shard {
+	return &Shard{
+		number:  number,
+		store:   store,
+		opts:    opts,
+		permits: permits,
+		wake:    make(chan struct{}, 1),
+		hot:     newHot(max(opts.HotBytes/opts.Shards, 1)),
+		devices: make(map[string][]*Member),
+		groups:  make(map[string]map[*Member]struct{}),
+	}
+}
+
+// Start tells the position from which the tail reads on. Until then, and
+// again after each later call, nothing before it is in the hot window.
+func (s *Shard) Start(at event.ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.started = true
+	s.pos = at
+	s.hot.reset(at)
+	s.wakeLocked()
+}
+
+// Dispatch takes the next entries from the tail: into the hot window, and to
+// the live members that they concern.
+func (s *Shard) Dispatch(entries []eventlog.Entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range entries {
+		if !s.pos.Less(e.ID) {
+			continue
+		}
+		m := NewMessage(e)
+		s.hot.add(m)
+		s.deliverLocked(m)
+		s.pos = m.ID
+	}
+}
+
+func (s *Shard) deliverLocked(m *Message) {
+	if !m.deliverable() {
+		return
+	}
+	switch target := m.Event.Target; {
+	case target == event.Broadcast:
+		for _, members := range s.devices {
+			for _, member := range members {
+				s.offerLocked(member, m)
+			}
+		}
+	case event.ToAll(target):
+		for member := range s.groups[target] {
+			s.offerLocked(member, m)
+		}
+	default:
+		for _, member := range s.devices[target] {
+			s.offerLocked(member, m)
+		}
+	}
+}
+
+func (s *Shard) offerLocked(member *Member, m *Message) {
+	if member.state != live || !member.read.Less(m.ID) {
+		return // ahead of this gateway: it has this one already
+	}
+	if !member.sub.Offer(m) {
+		member.read = s.pos // the position before m
+		member.state = stalled
+		s.opts.Metrics.Behind.Inc()
+	}
+}
+
+// Reset tells every member that the log can't prove what it missed, and goes
+// on from at.
+func (s *Shard) Reset(at event.ID, reason event.Reason) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.started, s.doubt = true, false
+	s.pos = at
+	s.hot.reset(at)
+	for _, members := range s.devices {
+		for _, member := range members {
+			s.resyncLocked(member, reason, at)
+		}
+	}
+	s.waiting = nil
+}
+
+// Overtaken judges every member after the sweep has removed entries that this
+// gateway never read, and goes on after what was removed, from the ID that it
+// returns. On an error nothing has moved, and it must be called again before
+// anything is dispatched.
+func (s *Shard) Overtaken(ctx context.Context) (event.ID, error) {
+	s.mu.Lock()
+	s.doubt = true // whoever attaches now, waits and is judged as well
+	pos := s.pos
+	var members []*Member
+	var questions []eventlog.Question
+	for _, list := range s.devices {
+		for _, m := range list {
+			if m.state != live {
+				m.proven = false // the next lap asks for it
+				continue
+			}
+			members = append(members, m)
+			questions = append(questions, eventlog.Question{Cursor: event.Max(pos, m.read), Targets: m.targets})
+		}
+	}
+	s.mu.Unlock()
+
+	reasons, state, err := s.store.Judge(ctx, s.number, questions)
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		return pos, err
+	}
+	s.doubt = false
+	s.pos = event.Max(pos, state.Swept)
+	s.hot.reset(s.pos)
+	for i, m := range members {
+		if reasons[i] != "" && m.state == live {
+			s.resyncLocked(m, reasons[i], s.pos)
+		}
+	}
+	s.wakeLocked()
+	return s.pos, nil
+}
+
+func (s *Shard) resyncLocked(m *Member, reason event.Reason, at event.ID) {
+	m.read, m.state, m.proven, m.start = at, live, true, Start{}
+	m.sub.Resync(reason, at, s.opts.Pacer.Delay())
+	s.opts.Metrics.resync(reason)
+}
+
+// Position is the ID up to which the shard was dispatched.
+func (s *Shard) Position() event.ID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pos
+}

@@ -1,0 +1,23 @@
+package sse
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"slices"
+)
+
+// groupsHeader carries an opaque value that stands for the device's groups. A
+// client sends back what it got with its cursor: if the groups have changed
+// since, events of the new ones lie before the cursor, unseen.
+const groupsHeader = "Downlink-Groups"
+
+func groupsValue(groups []string) string {
+	sorted := slices.Clone(groups)
+	slices.Sort(sorted)
+	sum := sha256.New()
+	for _, g := range slices.Compact(sorted) {
+		sum.Write([]byte(g))
+		sum.Write([]byte{0}) // a group's name has no control characters
+	}
+	return base64.RawURLEncoding.EncodeToString(sum.Sum(nil)[:12])
+}

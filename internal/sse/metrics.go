@@ -1,0 +1,51 @@
+package sse
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"downlink/internal/session"
+)
+
+// Metrics of the device endpoint.
+type Metrics struct {
+	Active      prometheus.Gauge
+	Connections prometheus.Counter
+	Rejected    prometheus.Counter
+	ends        *prometheus.CounterVec
+	refusals    *prometheus.CounterVec
+}
+
+// NewMetrics registers the metrics; reg may be nil.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	m := &Metrics{
+		Active: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "sse_active_connections", Help: "Streams that are open now.",
+		}),
+		Connections: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "downlink_connections_total", Help: "Streams that were opened.",
+		}),
+		Rejected: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "downlink_requests_rejected_total", Help: "Requests that can't become a stream: method, Accept header, device or body.",
+		}),
+		ends: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "downlink_session_ends_total", Help: "Streams that ended, by reason.",
+		}, []string{"reason"}),
+		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "downlink_refused_total", Help: "Streams that were refused with a time to come back, by reason.",
+		}, []string{"reason"}),
+	}
+	for _, r := range session.EndReasons() {
+		m.ends.WithLabelValues(string(r))
+	}
+	for _, r := range Refusals() {
+		m.refusals.WithLabelValues(string(r))
+	}
+	if reg != nil {
+		reg.MustRegister(m.Active, m.Connections, m.Rejected, m.ends, m.refusals)
+	}
+	return m
+}
+
+func (m *Metrics) ended(reason session.EndReason) { m.ends.WithLabelValues(string(reason)).Inc() }
+
+func (m *Metrics) refused(why Refusal) { m.refusals.WithLabelValues(string(why)).Inc() }

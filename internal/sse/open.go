@@ -1,0 +1,33 @@
+package sse
+
+import (
+	"fmt"
+	"net/http"
+
+	"downlink/internal/event"
+)
+
+// Open identifies a device by what it says of itself, ?device= and ?group=.
+// It is for auth "none" only.
+func Open(r *http.Request) (Identity, error) {
+	query := r.URL.Query()
+	if len(query["device"]) != 1 {
+		return Identity{}, &RefusedError{http.StatusBadRequest, "name the device once: /events?device=ID"}
+	}
+	id := Identity{Device: query.Get("device"), Groups: query["group"]}
+	if err := event.ValidateDevice(id.Device); err != nil {
+		return Identity{}, fmt.Errorf("?device=: %w", err)
+	}
+	if len(id.Groups) > maxGroups {
+		return Identity{}, &RefusedError{http.StatusBadRequest, fmt.Sprintf("at most %d groups can be named", maxGroups)}
+	}
+	for _, g := range id.Groups {
+		if err := event.ValidateGroup(g); err != nil {
+			return Identity{}, fmt.Errorf("?group=: %w", err)
+		}
+	}
+	return id, nil
+}
+
+// maxGroups bounds what one request can make a shard index.
+const maxGroups = 64

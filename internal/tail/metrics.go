@@ -1,0 +1,92 @@
+package tail
+
+import (
+	"log/slog"
+	"strconv"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"downlink/internal/event"
+	"downlink/internal/eventlog"
+)
+
+// Metrics of the tail.
+type Metrics struct {
+	Entries      prometheus.Counter
+	ReadFailures prometheus.Counter
+	Restarts     prometheus.Counter
+	Overtaken    prometheus.Counter
+	resets       *prometheus.CounterVec
+	faults       *prometheus.CounterVec
+	available    *prometheus.GaugeVec
+
+	mu     sync.Mutex
+	logged map[eventlog.Fault]bool // each kind is logged once
+}
+
+// NewMetrics registers the metrics for a log of so many groups; reg may be nil.
+func NewMetrics(reg prometheus.Registerer, groups int) *Metrics {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
+	m := &Metrics{
+		Entries:      counter("downlink_tail_entries_total", "Entries read from the log, those for devices elsewhere included."),
+		ReadFailures: counter("downlink_tail_read_failures_total", "Reads of the log that failed."),
+		Restarts:     counter("downlink_tail_restarts_total", "Reads begun anew because the log moved and the tail did not."),
+		Overtaken:    counter("downlink_tail_overtaken_total", "Times the sweep had removed entries of a shard that this gateway had not read."),
+		resets: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "downlink_tail_resets_total", Help: "Shards whose sessions were all told to resync, by reason.",
+		}, []string{"reason"}),
+		faults: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "downlink_log_faults_total", Help: "Malformed entries that were passed over, by kind.",
+		}, []string{"kind"}),
+		available: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "downlink_log_available", Help: "1 while the log of this group of shards can be read, else 0.",
+		}, []string{"group"}),
+		logged: make(map[eventlog.Fault]bool),
+	}
+	for _, r := range []event.Reason{event.LogRewound, event.LogUncertain, event.WindowExpired} {
+		m.resets.WithLabelValues(string(r))
+	}
+	for _, f := range eventlog.Faults() {
+		m.faults.WithLabelValues(string(f))
+	}
+	for i := range groups {
+		m.available.WithLabelValues(strconv.Itoa(i))
+	}
+	if reg != nil {
+		reg.MustRegister(m.Entries, m.ReadFailures, m.Restarts, m.Overtaken, m.resets, m.faults, m.available)
+	}
+	return m
+}
+
+func (m *Metrics) reset(reason event.Reason) { m.resets.WithLabelValues(string(reason)).Inc() }
+
+func (m *Metrics) reachable(group int, yes bool) {
+	value := 0.0
+	if yes {
+		value = 1
+	}
+	m.available.WithLabelValues(strconv.Itoa(group)).Set(value)
+}
+
+// dispatched counts entries, and logs each kind of fault once: whoever writes
+// rubbish into the log writes a lot of it.
+func (m *Metrics) dispatched(entries []eventlog.Entry, log *slog.Logger) {
+	m.Entries.Add(float64(len(entries)))
+	for _, e := range entries {
+		if e.Fault == "" {
+			continue
+		}
+		m.faults.WithLabelValues(string(e.Fault)).Inc()
+		m.mu.Lock()
+		first := !m.logged[e.Fault]
+		m.logged[e.Fault] = true
+		m.mu.Unlock()
+		if first {
+			log.Warn("a malformed entry was passed over; further ones of this kind are only counted",
+				"kind", e.Fault, "id", e.ID)
+		}
+	}
+}

@@ -1,0 +1,236 @@
+package tail
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"downlink/internal/backoff"
+	"downlink/internal/event"
+	"downlink/internal/eventlog"
+)
+
+// reader follows one group of shards.
+type reader struct {
+	// Set at construction.
+	source Source
+	to     Dispatcher
+	opts   Options
+	group  int
+	shards []int
+	log    *slog.Logger
+
+	// Guarded by mu. Whoever dispatches or resets holds it, so that a position
+	// and what its shard has seen move together.
+	mu     sync.Mutex
+	tracks []track // as in shards
+	cancel context.CancelFunc
+
+	// Guarded by health.
+	health sync.Mutex
+	begun  bool
+	stuck  bool
+	away   bool
+}
+
+// track is where the reader stands in one shard.
+type track struct {
+	pos     event.ID
+	founded event.ID  // of the record that pos belongs to
+	fresh   time.Time // when the shard was last seen to hold nothing unread
+	idle    int       // watchdog rounds in which the head moved and pos didn't
+}
+
+func newReader(source Source, to Dispatcher, opts Options, group int, shards []int) *reader {
+	return &reader{
+		source: source, to: to, opts: opts, group: group, shards: shards,
+		log:    opts.Logger.With("group", group),
+		tracks: make([]track, len(shards)),
+		cancel: func() {},
+	}
+}
+
+func (r *reader) run(ctx context.Context) {
+	if !r.begin(ctx) {
+		return
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { r.watch(ctx) })
+	r.follow(ctx)
+	wg.Wait()
+}
+
+// begin finds the heads. The positions are concrete IDs from the first read
+// on: with several streams "$" loses what arrives between two reads.
+func (r *reader) begin(ctx context.Context) bool {
+	for attempt := 0; ; attempt++ {
+		asked := time.Now()
+		found, err := r.source.Inspect(ctx, r.group, make([]event.ID, len(r.shards)))
+		if err == nil {
+			r.mu.Lock()
+			for i, f := range found {
+				r.tracks[i] = track{pos: f.State.Head, founded: f.State.Founded, fresh: asked}
+				r.to.Start(r.shards[i], f.State.Head)
+			}
+			r.mu.Unlock()
+			r.set(func() { r.begun, r.away = true, false })
+			return true
+		}
+		if !r.pause(ctx, err, attempt) {
+			return false
+		}
+	}
+}
+
+// follow reads and dispatches until ctx ends.
+func (r *reader) follow(ctx context.Context) {
+	for failures := 0; ctx.Err() == nil; {
+		err := r.step(ctx)
+		switch {
+		case err == nil:
+			failures = 0
+			r.set(func() { r.away, r.stuck = false, false })
+		case errors.Is(err, errRestarted):
+		default:
+			r.pause(ctx, err, failures)
+			failures++
+		}
+	}
+}
+
+// errRestarted ends a read whose positions have changed under it.
+var errRestarted = errors.New("the positions were reset")
+
+// step is one read and what follows from it.
+func (r *reader) step(ctx context.Context) error {
+	readCtx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	after := r.positions(cancel)
+	asked := time.Now()
+	batches, err := r.source.Read(readCtx, r.group, after)
+	if err != nil {
+		if ctx.Err() == nil && readCtx.Err() != nil {
+			return errRestarted
+		}
+		return err
+	}
+	return r.dispatch(ctx, after, asked, batches)
+}
+
+func (r *reader) positions(cancel context.CancelFunc) []event.ID {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cancel = cancel
+	after := make([]event.ID, len(r.tracks))
+	for i, t := range r.tracks {
+		after[i] = t.pos
+	}
+	return after
+}
+
+// dispatch hands over what was read after the positions in after.
+func (r *reader) dispatch(ctx context.Context, after []event.ID, asked time.Time, batches []eventlog.Batch) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.staleLocked(batches) {
+		if err := r.inspectLocked(ctx); err != nil {
+			return err
+		}
+	}
+	drained := make([]bool, len(r.shards))
+	for i := range drained {
+		drained[i] = true
+	}
+	for _, b := range batches {
+		i := r.index(b.Shard)
+		drained[i] = b.Drained
+		t := &r.tracks[i]
+		if t.pos != after[i] {
+			drained[i] = false // reset meanwhile: these entries don't join on
+			continue
+		}
+		r.to.Dispatch(b.Shard, b.Entries)
+		t.pos = b.Entries[len(b.Entries)-1].ID
+		r.opts.Metrics.dispatched(b.Entries, r.log)
+	}
+	for i := range r.tracks {
+		if drained[i] {
+			r.tracks[i].fresh = asked
+		}
+	}
+	return nil
+}
+
+// staleLocked reports whether the sweep may have removed something between a
+// position and the entries that were read after it. It can't have if the shard
+// was seen without unread entries less than a window ago: what came since is
+// younger than the window. Half of it leaves room for clocks that run apart.
+func (r *reader) staleLocked(batches []eventlog.Batch) bool {
+	for _, b := range batches {
+		if elapsed(r.tracks[r.index(b.Shard)].fresh) > r.opts.Window/2 {
+			return true
+		}
+	}
+	return false
+}
+
+// elapsed is the larger of what the monotonic and the wall clock say: the
+// monotonic one stands still while the machine sleeps.
+func elapsed(since time.Time) time.Duration {
+	now := time.Now()
+	return max(now.Sub(since), now.Round(0).Sub(since.Round(0)))
+}
+
+func (r *reader) index(shard int) int {
+	for i, s := range r.shards {
+		if s == shard {
+			return i
+		}
+	}
+	panic("the log returned a shard that isn't in the group it was asked for")
+}
+
+// pause waits before the next attempt; false when ctx has ended.
+func (r *reader) pause(ctx context.Context, err error, failures int) bool {
+	if ctx.Err() != nil {
+		return false
+	}
+	first := false
+	r.set(func() { first, r.away = !r.away, true })
+	r.opts.Metrics.ReadFailures.Inc()
+	if first {
+		r.log.Warn("the log can't be read; connections stay, delivery waits", "error", err)
+	}
+	retry := backoff.Backoff{Base: 50 * time.Millisecond, Max: 2 * time.Second}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(retry.Delay(failures)):
+		return true
+	}
+}
+
+func (r *reader) set(change func()) {
+	r.health.Lock()
+	defer r.health.Unlock()
+	before := r.away
+	change()
+	if before && !r.away {
+		r.log.Warn("the log can be read again")
+	}
+	r.opts.Metrics.reachable(r.group, !r.away)
+}
+
+func (r *reader) ready() bool {
+	r.health.Lock()
+	defer r.health.Unlock()
+	return r.begun && !r.stuck
+}
+
+func (r *reader) reachable() bool {
+	r.health.Lock()
+	defer r.health.Unlock()
+	return r.begun && !r.away
+}

@@ -1,0 +1,94 @@
+// Package tail owns the positions: it reads the log from where it stands and
+// pushes what it finds into the shards, one reader for each group of shards,
+// with a watchdog beside each reader. It knows neither sessions nor frames. Its
+// invariant: nothing is dispatched from a position that may no longer be
+// joined to what was dispatched before.
+package tail
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"downlink/internal/event"
+	"downlink/internal/eventlog"
+)
+
+// A Dispatcher takes what the tail finds. Methods for one shard are called
+// one at a time.
+type Dispatcher interface {
+	// Start tells the position after which Dispatch begins.
+	Start(shard int, at event.ID)
+	// Dispatch hands over the next entries; it must not keep the slice.
+	Dispatch(shard int, entries []eventlog.Entry)
+	// Reset says that entries may have been lost: everybody is told, and
+	// delivery goes on after at.
+	Reset(shard int, at event.ID, reason event.Reason)
+	// Overtaken says that the sweep has removed unread entries; whoever missed
+	// one is told. It returns the position from which delivery goes on.
+	Overtaken(ctx context.Context, shard int) (event.ID, error)
+}
+
+// A Source is the log as the tail needs it.
+type Source interface {
+	eventlog.Tailer
+	Range(ctx context.Context, shard int, after, upTo event.ID, maxBytes int) (eventlog.Page, error)
+}
+
+// Options for a Tail.
+type Options struct {
+	// Window is how long the log keeps an entry. A reader that hasn't been at
+	// the end of a shard for half of it must ask before it dispatches.
+	Window time.Duration
+	// Watch is how often the watchdog looks, jittered.
+	Watch   time.Duration
+	Metrics *Metrics
+	Logger  *slog.Logger
+}
+
+// A Tail reads all groups of a log.
+type Tail struct {
+	readers []*reader
+}
+
+// New makes the tail of a log.
+func New(source Source, to Dispatcher, opts Options) *Tail {
+	t := &Tail{}
+	for group, shards := range source.Groups() {
+		t.readers = append(t.readers, newReader(source, to, opts, group, shards))
+	}
+	return t
+}
+
+// Run reads until ctx ends, and returns when all that it started has ended.
+func (t *Tail) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	for _, r := range t.readers {
+		wg.Go(func() { r.run(ctx) })
+	}
+	wg.Wait()
+	return nil
+}
+
+// Ready reports whether every shard has a position and no reader is stuck. A
+// log that is away doesn't make a gateway unready that was ready before:
+// nobody can tell "away for everyone" from "I am cut off".
+func (t *Tail) Ready() bool {
+	for _, r := range t.readers {
+		if !r.ready() {
+			return false
+		}
+	}
+	return true
+}
+
+// Reachable reports whether every group's last read or inspection succeeded.
+func (t *Tail) Reachable() bool {
+	for _, r := range t.readers {
+		if !r.reachable() {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,152 @@
+package tail
+
+import (
+	"context"
+	"time"
+
+	"downlink/internal/backoff"
+	"downlink/internal/event"
+	"downlink/internal/eventlog"
+)
+
+// stuckRounds is how many rounds in a row a head may move without us.
+const stuckRounds = 3
+
+// watch asks the log, over another connection than the reader's, whether the
+// positions still stand: a reader that is blocked at X is never woken by
+// entries below X.
+func (r *reader) watch(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(backoff.Jitter(r.opts.Watch, 0.3)):
+		}
+		r.round(ctx)
+	}
+}
+
+// round is one look of the watchdog. A log that doesn't answer is the
+// reader's news, not ours.
+func (r *reader) round(ctx context.Context) {
+	asked := r.snapshot()
+	found, err := r.source.Inspect(ctx, r.group, asked)
+	if err != nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range found {
+		t := &r.tracks[i]
+		if t.pos != asked[i] && found[i].Reason != event.LogRewound && found[i].State.Founded == t.founded {
+			t.idle = 0 // moved on meanwhile; its turn comes again
+			continue
+		}
+		if err := r.settleLocked(ctx, i, asked[i], found[i]); err != nil {
+			return // the next round asks again
+		}
+	}
+}
+
+func (r *reader) snapshot() []event.ID {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	positions := make([]event.ID, len(r.tracks))
+	for i, t := range r.tracks {
+		positions[i] = t.pos
+	}
+	return positions
+}
+
+// inspectLocked is a look on the reader's own behalf, before it dispatches.
+func (r *reader) inspectLocked(ctx context.Context) error {
+	positions := make([]event.ID, len(r.tracks))
+	for i, t := range r.tracks {
+		positions[i] = t.pos
+	}
+	found, err := r.source.Inspect(ctx, r.group, positions)
+	if err != nil {
+		return err
+	}
+	for i := range found {
+		if err := r.settleLocked(ctx, i, positions[i], found[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settleLocked acts on what an inspection says of the position pos.
+func (r *reader) settleLocked(ctx context.Context, i int, pos event.ID, found eventlog.Inspection) error {
+	t, state := &r.tracks[i], found.State
+	reason := found.Reason
+	if state.Founded != t.founded {
+		reason = event.LogRewound // another log stands where ours stood
+	}
+	switch {
+	case reason != "":
+		return r.resetLocked(ctx, i, pos, reason, state)
+	case pos.Less(state.Swept):
+		at, err := r.to.Overtaken(ctx, r.shards[i])
+		if err != nil {
+			return err
+		}
+		t.pos = at
+		r.opts.Metrics.Overtaken.Inc()
+		r.restartLocked()
+	case pos.Less(state.Head):
+		return r.lateLocked(ctx, i, state)
+	}
+	t.idle = 0
+	return nil
+}
+
+// resetLocked tells a shard's sessions why they can't know what they missed,
+// and goes on from the head. What only we know is recorded for the others: a
+// cursor of the lost branch may arrive at any of them, later.
+func (r *reader) resetLocked(ctx context.Context, i int, pos event.ID, reason event.Reason, state eventlog.State) error {
+	if reason == event.LogRewound && !state.Covers(pos) {
+		marked, err := r.source.Suspect(ctx, r.shards[i], pos)
+		if err != nil {
+			return err
+		}
+		state = marked
+	}
+	r.log.Warn("the log can't prove what came after the position; every device of the shard is told",
+		"shard", r.shards[i], "position", pos, "head", state.Head, "reason", reason)
+	r.tracks[i] = track{pos: state.Head, founded: state.Founded, fresh: time.Now()}
+	r.to.Reset(r.shards[i], state.Head, reason)
+	r.opts.Metrics.reset(reason)
+	r.restartLocked()
+	return nil
+}
+
+// lateLocked counts rounds in which a shard's head was ahead of a position
+// that didn't move: first the read is begun anew, over a new connection; and
+// if nothing is there to be read (somebody removed the newest entry by hand),
+// the position moves on, and the devices are told.
+func (r *reader) lateLocked(ctx context.Context, i int, state eventlog.State) error {
+	t := &r.tracks[i]
+	if t.idle++; t.idle < stuckRounds {
+		return nil
+	}
+	page, err := r.source.Range(ctx, r.shards[i], t.pos, state.Head, 1)
+	if err != nil {
+		return err
+	}
+	if len(page.Entries) == 0 {
+		return r.resetLocked(ctx, i, t.pos, event.WindowExpired, state)
+	}
+	r.log.Warn("the log moves and the tail doesn't; reading again from the position",
+		"shard", r.shards[i], "position", t.pos, "head", state.Head)
+	r.opts.Metrics.Restarts.Inc()
+	t.idle = 0
+	r.health.Lock()
+	r.stuck = true // until a read returns
+	r.health.Unlock()
+	r.restartLocked()
+	return nil
+}
+
+// restartLocked ends the read in flight, which was asked with old positions.
+func (r *reader) restartLocked() { r.cancel() }
