@@ -52,11 +52,11 @@ var rules = map[string]rule{
 	// The flow, in its order.
 	"publish": {may: "event eventlog problem", mods: xtime, why: "a producer meets the log, never a session"},
 	"tail":    {may: "event eventlog backoff", why: "reads positions and pushes into its Dispatcher; what hangs behind it is not its business"},
-	"sweep":   {may: "event eventlog", why: "a loop around the log's own sweep"},
+	"sweep":   {may: "event eventlog backoff", why: "a loop around the log's own sweep"},
 	"shard":   {may: "event eventlog frame backoff", mods: xtime, why: "memory and the log behind it; it knows subscribers, not sessions"},
 	"session": {may: "event eventlog frame shard", why: "knows where it reads, not what it is written to; of eventlog only the words"},
 	"conn":    {mods: xsys, why: "moves bytes to sockets and knows nothing of events"},
-	"sse":     {may: "event frame session conn", why: "joins a session with a connection"},
+	"sse":     {may: "event frame backoff shard session conn", why: "joins a session with a connection; of shard only where to begin"},
 
 	// The edges: none of them is imported by the flow.
 	"config":  {mods: kong + " " + yaml, why: "packages see plain Options, never the configuration"},
