@@ -135,17 +135,19 @@ func (p *Parser) hold(part []byte) error {
 	}
 	// Field names are short: the first bytes tell whether the rest matters.
 	const enough = len("retry:")
-	need := min(max(enough-len(p.line), 0), len(part))
-	p.line = append(p.line, part[:need]...)
-	part = part[need:]
-	if !hopeful(p.line) {
-		p.line, p.skip = p.line[:0], true
-		return nil
-	}
-	if len(part) > 0 { // else field will ask, when it knows that the name is whole
-		if err := p.room(len(p.line) + len(part)); err != nil {
-			return err
+	if need := min(enough-len(p.line), len(part)); need > 0 {
+		p.line = append(p.line, part[:need]...)
+		part = part[need:]
+		if !hopeful(p.line) {
+			p.line, p.skip = p.line[:0], true
+			return nil
 		}
+	}
+	if len(part) == 0 {
+		return nil // field asks for room when it knows that the name is whole
+	}
+	if err := p.room(len(p.line) + len(part)); err != nil {
+		return err
 	}
 	p.line = append(p.line, part...)
 	return nil
