@@ -135,7 +135,7 @@ func TestRulesAreReasoned(t *testing.T) {
 		if r.why == "" {
 			t.Errorf("the rule for %s gives no reason", name)
 		}
-		for _, allowed := range strings.Fields(r.may) {
+		for allowed := range strings.FieldsSeq(r.may) {
 			if _, known := rules[allowed]; !known {
 				t.Errorf("the rule for %s allows %s, which has no rule", name, allowed)
 			}

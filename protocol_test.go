@@ -34,7 +34,7 @@ func rowsUnder(t *testing.T, line string) [][]string {
 			continue
 		}
 		var cells []string
-		for _, cell := range strings.Split(strings.Trim(strings.TrimSpace(l), "|"), "|") {
+		for cell := range strings.SplitSeq(strings.Trim(strings.TrimSpace(l), "|"), "|") {
 			cells = append(cells, strings.Trim(strings.TrimSpace(cell), "`"))
 		}
 		rows = append(rows, cells)
