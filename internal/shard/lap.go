@@ -110,7 +110,7 @@ func (s *Shard) requeue(members []*Member) {
 	defer s.mu.Unlock()
 	members = slices.DeleteFunc(members, func(m *Member) bool { return m.state != lapping })
 	for _, m := range members {
-		m.state, m.proven = queued, false
+		m.state = queued
 	}
 	s.waiting = append(members, s.waiting...)
 	s.wakeLocked()
@@ -144,11 +144,11 @@ func (s *Shard) answerLocked(m *Member, reason event.Reason, state eventlog.Stat
 	case m.start.Earliest:
 		m.read = state.Swept // nothing before it is left
 	case reason != "":
-		s.resyncLocked(m, reason, s.pos)
+		// What the sweep took before the tail came by isn't delivered any more.
+		s.resyncLocked(m, reason, event.Max(s.pos, state.Swept))
 		return
 	}
 	m.start = Start{}
-	m.proven = true
 	switch {
 	case s.doubt:
 	case !m.read.Less(s.pos): // another gateway was faster: it has all that we have

@@ -47,10 +47,9 @@ type Member struct {
 	targets []string // device, Broadcast, the groups with prefix
 
 	// Guarded by the shard's mutex.
-	state  state
-	proven bool     // read was judged, or comes from the hot window
-	read   event.ID // while not live: everything for it up to here was offered
-	start  Start    // what it asked for, until a lap has answered
+	state state
+	read  event.ID // while not live: everything for it up to here was offered
+	start Start    // what it asked for, until a lap has answered
 }
 
 // Attach adds a subscriber. Its groups come without prefix. What it has missed
@@ -93,7 +92,6 @@ func (s *Shard) beginLocked(m *Member, start Start) {
 	case start.Reason != "":
 		s.resyncLocked(m, start.Reason, s.pos)
 	case start.Cursor == s.hot.floor || s.hot.holds(start.Cursor):
-		m.proven = true
 		s.fillLocked(m)
 	default:
 		s.queueLocked(m)
@@ -141,7 +139,7 @@ func (m *Member) Resume() {
 	if m.state != stalled {
 		return
 	}
-	if m.proven && !s.doubt && !m.read.Less(s.hot.floor) {
+	if !s.doubt && !m.read.Less(s.hot.floor) {
 		s.fillLocked(m)
 		return
 	}

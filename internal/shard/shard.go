@@ -153,8 +153,7 @@ func (s *Shard) Overtaken(ctx context.Context) (event.ID, error) {
 	for _, list := range s.devices {
 		for _, m := range list {
 			if m.state != live {
-				m.proven = false // the next lap asks for it
-				continue
+				continue // it stands before the new floor: the next lap asks for it
 			}
 			members = append(members, m)
 			questions = append(questions, eventlog.Question{Cursor: event.Max(pos, m.read), Targets: m.targets})
@@ -182,7 +181,7 @@ func (s *Shard) Overtaken(ctx context.Context) (event.ID, error) {
 }
 
 func (s *Shard) resyncLocked(m *Member, reason event.Reason, at event.ID) {
-	m.read, m.state, m.proven, m.start = at, live, true, Start{}
+	m.read, m.state, m.start = at, live, Start{}
 	m.sub.Resync(reason, at, s.opts.Pacer.Delay())
 	s.opts.Metrics.resync(reason)
 }
