@@ -44,7 +44,7 @@ type Event struct {
 
 // An Error says which field of an event is wrong and why.
 type Error struct {
-	Field  string // "device", "type", "payload", "key", "idem" or "trace"
+	Field  string // "device", "group", "type", "payload", "key", "idem" or "trace"
 	Reason string
 }
 
