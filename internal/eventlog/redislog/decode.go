@@ -1,0 +1,130 @@
+package redislog
+
+import (
+	"errors"
+	"unicode/utf8"
+
+	"downlink/internal/event"
+	"downlink/internal/eventlog"
+
+	"github.com/redis/rueidis"
+)
+
+// The fields of an entry, as producers write them.
+const (
+	fieldDevice  = "dev"
+	fieldType    = "type"
+	fieldPayload = "payload"
+	fieldKey     = "key"
+	fieldIdem    = "idem"
+	fieldTrace   = "trace"
+)
+
+// fields writes an event as the arguments of XADD; optional ones only if set.
+func fields(args []string, e *event.Event) []string {
+	args = append(args, fieldDevice, e.Target, fieldType, e.Type, fieldPayload, e.Payload)
+	for _, f := range [][2]string{{fieldKey, e.Key}, {fieldIdem, e.Idem}, {fieldTrace, e.Trace}} {
+		if f[1] != "" {
+			args = append(args, f[0], f[1])
+		}
+	}
+	return args
+}
+
+// overhead is what an entry costs in a reply beside its texts, roughly.
+const overhead = 96
+
+// entries reads what XRANGE and XREAD return of one stream, and how many bytes
+// it took. Whatever a producer wrote, only the fields of one entry can be bad.
+func entries(m rueidis.RedisMessage, maxPayload int, seen *sizer) ([]eventlog.Entry, error) {
+	raw, err := m.ToArray()
+	if err != nil {
+		return nil, oddReply(err)
+	}
+	out := make([]eventlog.Entry, 0, len(raw))
+	for i := range raw {
+		parts, err := raw[i].ToArray()
+		if err != nil || len(parts) != 2 {
+			return nil, oddReply(err)
+		}
+		text, err := parts[0].ToString()
+		if err != nil {
+			return nil, oddReply(err)
+		}
+		id, err := event.ParseID(text)
+		if err != nil {
+			return nil, oddReply(err)
+		}
+		values, err := parts[1].ToArray()
+		if err != nil {
+			return nil, oddReply(err)
+		}
+		entry, size := decode(id, values, maxPayload)
+		seen.add(size)
+		out = append(out, entry)
+	}
+	return out, nil
+}
+
+// decode reads one entry's fields and values, in turns. Of a field that stands
+// twice the first value counts; unknown fields are ignored.
+func decode(id event.ID, values []rueidis.RedisMessage, maxPayload int) (eventlog.Entry, int) {
+	var e event.Event
+	var have [3]bool // dev, type, payload
+	size := overhead
+	seen := make(map[string]bool, 6)
+	for i := 0; i+1 < len(values); i += 2 {
+		name, _ := values[i].ToString()
+		value, _ := values[i+1].ToString()
+		size += len(name) + len(value)
+		if seen[name] {
+			continue
+		}
+		seen[name] = true
+		switch name {
+		case fieldDevice:
+			e.Target, have[0] = value, true
+		case fieldType:
+			e.Type, have[1] = value, true
+		case fieldPayload:
+			e.Payload, have[2] = value, true
+		case fieldKey:
+			e.Key = value
+		case fieldIdem:
+			e.Idem = value
+		case fieldTrace:
+			e.Trace = value
+		}
+	}
+	entry := eventlog.Entry{ID: id}
+	switch entry.Fault = faultOf(&e, have, maxPayload); entry.Fault {
+	case "":
+		entry.Event = e
+	case eventlog.FaultTooLarge:
+		entry.Event.Target = e.Target // its device is told to fetch its state
+	}
+	return entry, size
+}
+
+func faultOf(e *event.Event, have [3]bool, maxPayload int) eventlog.Fault {
+	if have != [3]bool{true, true, true} {
+		return eventlog.FaultNoField
+	}
+	if err := event.ValidateTarget(e.Target); err != nil {
+		return eventlog.FaultDevice
+	}
+	if err := event.ValidateType(e.Type); err != nil {
+		return eventlog.FaultType
+	}
+	if maxPayload > 0 && len(e.Payload) > maxPayload {
+		return eventlog.FaultTooLarge
+	}
+	if !utf8.ValidString(e.Payload) {
+		return eventlog.FaultPayload
+	}
+	var bad *event.Error
+	if err := e.Validate(0); errors.As(err, &bad) {
+		return eventlog.FaultOptional
+	}
+	return ""
+}

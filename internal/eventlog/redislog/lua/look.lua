@@ -1,0 +1,219 @@
+-- What every record script starts with: one atomic look at a shard that founds
+-- its record, finds out what happened while nobody looked, and notes what it
+-- has seen. DESIGN.md lists the fields.
+
+-- IDs stay text: a Lua number is a double and would round them.
+local function cmp(a, b)
+  if a == b then return 0 end
+  local am, as = string.match(a, '^(%d+)-(%d+)$')
+  local bm, bs = string.match(b, '^(%d+)-(%d+)$')
+  if am ~= bm then
+    if #am ~= #bm then return #am < #bm and -1 or 1 end
+    return am < bm and -1 or 1
+  end
+  if #as ~= #bs then return #as < #bs and -1 or 1 end
+  return as < bs and -1 or 1
+end
+
+local function later(a, b) return cmp(a, b) < 0 and b or a end
+
+local function text(n) return string.format('%.0f', n) end
+
+-- now is the server's clock in milliseconds: the only clock there is.
+local function now()
+  local t = redis.call('TIME')
+  return tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
+end
+
+local function set(st, name, value)
+  if st.f[name] ~= value then
+    st.f[name] = value
+    st.dirty[#st.dirty + 1] = name
+  end
+end
+
+local function flush(st)
+  local args = {}
+  for _, name in ipairs(st.dirty) do
+    args[#args + 1] = name
+    args[#args + 1] = st.f[name]
+  end
+  if #args > 0 then redis.call('HSET', st.rec, unpack(args)) end
+  st.dirty = {}
+end
+
+-- identity is read once a script: INFO costs 2 microseconds here.
+local identity
+local function server()
+  if not identity then
+    local info = redis.call('INFO', 'replication')
+    identity = {
+      replid = string.match(info, 'master_replid:(%x+)'),
+      second = string.match(info, 'master_replid2:(%x+)'),
+    }
+  end
+  return identity
+end
+
+local function run_id()
+  return string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+end
+
+-- proven: does anything show that this server, whose replication ID is new,
+-- lost nothing? A second ID says that it descends from another: it was
+-- promoted, or has loaded a snapshot. A server that nobody replicates drops
+-- its ID after an hour, as the same process.
+local function proven(st)
+  if not string.match(server().second, '^0+$') then return false end
+  if st.f.run == run_id() then return true end
+  return string.find(redis.call('INFO', 'persistence'), 'aof_enabled:1', 1, true) ~= nil
+end
+
+local function read_breaks(st)
+  local list = {}
+  for b, r, w, e in string.gmatch(st.f.breaks, '([%d%-]+):([%d%-]+):(%a):(%x*)') do
+    list[#list + 1] = {boundary = b, reach = r, why = w, epoch = e}
+  end
+  return list
+end
+
+local function write_breaks(st, list)
+  local out = {}
+  for i, b in ipairs(list) do
+    out[i] = b.boundary .. ':' .. b.reach .. ':' .. b.why .. ':' .. b.epoch
+  end
+  set(st, 'breaks', table.concat(out, ','))
+end
+
+local MAX_BREAKS = 16
+local REACH_SLACK = 3600000
+
+-- cap keeps one ID from the far future from putting every later one in doubt.
+local function cap(boundary, reach)
+  local top = text(now() + REACH_SLACK) .. '-0'
+  if cmp(top, reach) < 0 then reach = top end
+  return later(boundary, reach)
+end
+
+local function epoch() return string.sub(server().replid, 1, 8) end
+
+local function add_break(st, boundary, reach, why)
+  local list, kept = read_breaks(st), {}
+  for _, b in ipairs(list) do
+    local past = later(b.boundary, b.reach)
+    if cmp(past, st.f.since) > 0 or cmp(past, st.f.swept) > 0 then kept[#kept + 1] = b end
+  end
+  kept[#kept + 1] = {boundary = boundary, reach = cap(boundary, reach), why = why, epoch = epoch()}
+  while #kept > MAX_BREAKS do
+    local a, b = kept[1], kept[2]
+    b.boundary = later(a.boundary, b.boundary)
+    b.reach = later(a.reach, b.reach)
+    if a.why == 'w' then b.why = 'w' end
+    table.remove(kept, 1)
+  end
+  write_breaks(st, kept)
+end
+
+local function xinfo(key)
+  local r, s = redis.call('XINFO', 'STREAM', key), {}
+  for i = 1, #r, 2 do
+    if r[i] == 'length' then s.length = r[i + 1]
+    elseif r[i] == 'last-generated-id' then s.head = r[i + 1]
+    elseif r[i] == 'entries-added' then s.added = r[i + 1] end
+  end
+  return s
+end
+
+-- anchor adds an entry and deletes it, so that a stream exists, has an ID of
+-- its own, and counts one removal: by that a stream which replaces it is told.
+local function anchor(key, id)
+  local got = redis.pcall('XADD', key, id, 'anchor', '1')
+  if type(got) == 'string' then redis.call('XDEL', key, got) end
+end
+
+local function stream(key)
+  local made = redis.call('EXISTS', key) == 0
+  if made then anchor(key, text(now()) .. '-0') end
+  local s = xinfo(key)
+  s.made = made
+  return s
+end
+
+-- found begins a record: nothing from before can be proved complete.
+local function found(st, s)
+  if not st.f.breaks then set(st, 'breaks', '') end
+  if not s.made then
+    anchor(st.key, '*')
+    s = xinfo(st.key)
+  end
+  set(st, 'founded', s.head)
+  set(st, 'since', s.head)
+  set(st, 'swept', s.length == 0 and s.head or '0-0')
+  set(st, 'removed', text(s.added - s.length))
+  set(st, 'marks', '')
+  set(st, 'days', '')
+  set(st, 'prune', '')
+  redis.call('UNLINK', st.gone)
+  redis.call('HSET', st.gone, '', s.head)
+  return s
+end
+
+local function replaced(st, s, missing)
+  local order, added = cmp(s.head, st.f.head), tonumber(st.f.added)
+  return s.made or order < 0 or s.added < added or (order > 0) ~= (s.added > added) or missing < 0
+end
+
+-- compare finds out what happened since the last look.
+local function compare(st, s)
+  local missing = s.added - s.length - tonumber(st.f.removed)
+  if replaced(st, s, missing) then
+    local reach = st.f.head
+    s = found(st, s)
+    add_break(st, s.head, reach, 'w')
+  elseif missing > 0 then -- removed by someone else, without notes
+    set(st, 'since', s.head)
+    set(st, 'removed', text(s.added - s.length))
+    st.foreign = missing
+  end
+  if redis.call('HGET', st.gone, '') ~= st.f.founded then -- the notes were deleted
+    set(st, 'since', s.head)
+    redis.call('HSET', st.gone, '', st.f.founded)
+  end
+  if st.f.replid ~= server().replid and not proven(st) then
+    add_break(st, s.head, s.head, 'u')
+  end
+  return s
+end
+
+local NAMES = {'founded', 'since', 'swept', 'removed', 'head', 'added', 'replid', 'run', 'breaks', 'marks', 'days', 'prune'}
+
+local function look(key, rec, gone)
+  local st = {key = key, rec = rec, gone = gone, f = {}, dirty = {}, foreign = 0}
+  local whole = true
+  for i, v in ipairs(redis.call('HMGET', rec, unpack(NAMES))) do
+    st.f[NAMES[i]] = v or nil
+    whole = whole and v
+  end
+  local s = stream(key)
+  if whole then
+    s = compare(st, s)
+  else
+    s = found(st, s)
+  end
+  set(st, 'head', s.head)
+  set(st, 'added', text(s.added))
+  if st.f.replid ~= server().replid then
+    set(st, 'replid', server().replid)
+    set(st, 'run', run_id())
+  end
+  flush(st)
+  return st
+end
+
+local function state(st)
+  return {st.f.head, st.f.swept, st.f.since, st.f.founded, st.f.breaks, st.foreign}
+end
+
+local function held(st, id)
+  return cmp(id, st.f.head) <= 0 and #redis.call('XRANGE', st.key, id, id) or 0
+end

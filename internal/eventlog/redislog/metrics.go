@@ -1,0 +1,76 @@
+package redislog
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"downlink/internal/eventlog"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// A callName is the label of a kind of call in the metrics.
+type callName string
+
+const (
+	callAppend  callName = "append"
+	callRead    callName = "read"
+	callRange   callName = "range"
+	callJudge   callName = "judge"
+	callInspect callName = "inspect"
+	callSuspect callName = "suspect"
+	callSweep   callName = "sweep"
+	callCheck   callName = "check"
+)
+
+func callNames() []callName {
+	return []callName{callAppend, callRead, callRange, callJudge, callInspect, callSuspect, callSweep, callCheck}
+}
+
+// Metrics are the package's metrics.
+type Metrics struct {
+	seconds *prometheus.HistogramVec
+	failed  *prometheus.CounterVec
+	dials   prometheus.Counter
+}
+
+// NewMetrics registers the package's metrics; every label value starts at zero.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	m := &Metrics{
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "downlink_redis_call_seconds",
+			Help:    "How long calls to Redis took, by kind of call. Read is not counted: it waits on purpose.",
+			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5},
+		}, []string{"call"}),
+		failed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "downlink_redis_call_errors_total",
+			Help: "Calls to Redis that failed, by kind of call.",
+		}, []string{"call"}),
+		dials: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "downlink_redis_tail_connections_total",
+			Help: "Connections made for the blocking read. One at start; more mean that Redis was away.",
+		}),
+	}
+	for _, c := range callNames() {
+		m.failed.WithLabelValues(string(c))
+		if c != callRead {
+			m.seconds.WithLabelValues(string(c))
+		}
+	}
+	reg.MustRegister(m.seconds, m.failed, m.dials)
+	return m
+}
+
+// observe counts a call. One that its caller gave up is no failure of Redis.
+func (m *Metrics) observe(call callName, took time.Duration, err error) {
+	if errors.Is(err, context.Canceled) || errors.Is(err, eventlog.ErrClosed) {
+		return
+	}
+	if err != nil {
+		m.failed.WithLabelValues(string(call)).Inc()
+	}
+	if call != callRead {
+		m.seconds.WithLabelValues(string(call)).Observe(took.Seconds())
+	}
+}

@@ -1,0 +1,180 @@
+package redislog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"downlink/internal/eventlog"
+
+	"github.com/redis/rueidis"
+)
+
+const (
+	// dialTimeout bounds the connection and, once more, the greeting after it.
+	dialTimeout = 2 * time.Second
+	// pingGap is after how much silence a connection is tested with a PING.
+	pingGap = 2 * time.Second
+)
+
+// A node is one Redis server and our connections to it.
+type node struct {
+	// Set at construction.
+	client  rueidis.Client
+	addr    string
+	limit   time.Duration // of a call whose context has none
+	metrics *Metrics
+	base    context.Context // ends when the node is closed
+	stop    context.CancelFunc
+
+	// Guarded by mu.
+	mu     sync.Mutex
+	closed bool
+	calls  sync.WaitGroup // Add only under mu, so that none comes after Wait
+}
+
+// dial makes the client. A server that is away is no error here: each command
+// tries to connect anew.
+func dial(t target, opts *Options) (*node, error) {
+	client, err := rueidis.NewClient(rueidis.ClientOption{
+		InitAddress: []string{t.addr},
+		Username:    t.user,
+		Password:    t.password,
+		SelectDB:    t.db,
+		TLSConfig:   t.tls,
+		ClientName:  "downlink",
+		// KeepAlive is the pause before a PING too, ConnWriteTimeout how long
+		// it may take: together they end a connection to a frozen server.
+		Dialer:           net.Dialer{Timeout: dialTimeout, KeepAlive: pingGap},
+		ConnWriteTimeout: opts.CallTimeout,
+		// A write that is repeated after a lost answer may be stored twice;
+		// and whoever waits for a read would rather be told.
+		DisableRetry: true,
+		DisableCache: true,
+		// The reader in the background notices a lost connection at once
+		// instead of at the next command.
+		AlwaysPipelining:    true,
+		ForceSingleClient:   true,
+		ClientSetInfo:       rueidis.DisableClientSetInfo,
+		ReadBufferEachConn:  128 << 10,
+		WriteBufferEachConn: 64 << 10,
+	})
+	if client == nil {
+		return nil, fmt.Errorf("making the Redis client: %w", err)
+	}
+	base, stop := context.WithCancel(context.Background())
+	return &node{client: client, addr: t.addr, limit: opts.CallTimeout, metrics: opts.Metrics, base: base, stop: stop}, nil
+}
+
+// close ends all calls and connections, and returns when they have ended.
+func (n *node) close() {
+	n.mu.Lock()
+	n.closed = true
+	n.mu.Unlock()
+	n.stop()
+	n.client.Close()
+	n.calls.Wait()
+	// A connection that was being made during the first Close survives it.
+	n.client.Close()
+}
+
+func (n *node) enter() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		return false
+	}
+	n.calls.Add(1)
+	return true
+}
+
+// run makes a call that answers within ctx, or within the node's limit if ctx
+// has none. The client alone doesn't promise that: a command that waits for
+// another one's connection attempt, or for a place in a full pipeline, doesn't
+// look at its context. What the caller no longer waits for ends by itself, by
+// the same deadline; follow says that it should end when ctx does.
+func run[T any](ctx context.Context, n *node, follow bool, call func(context.Context) T) (T, error) {
+	var none T
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		deadline = time.Now().Add(n.limit)
+	}
+	ctx, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+	if ctx.Err() != nil {
+		return none, unavailable(ctx.Err())
+	}
+	if !n.enter() {
+		return none, eventlog.ErrClosed
+	}
+	work, end := context.WithDeadline(n.base, deadline)
+	unfollow := func() bool { return true }
+	if follow {
+		unfollow = context.AfterFunc(ctx, end)
+	}
+	answer := make(chan T, 1)
+	go func() {
+		defer n.calls.Done()
+		defer end()
+		answer <- call(work)
+	}()
+	select {
+	case a := <-answer:
+		unfollow()
+		return a, nil
+	case <-ctx.Done():
+		return none, unavailable(ctx.Err())
+	case <-n.base.Done():
+		return none, eventlog.ErrClosed
+	}
+}
+
+// do sends one command and names the call in the metrics.
+func (n *node) do(ctx context.Context, call callName, cmd rueidis.Completed) (rueidis.RedisMessage, error) {
+	results, err := n.doMulti(ctx, call, cmd)
+	if err != nil {
+		return rueidis.RedisMessage{}, err
+	}
+	m, err := results[0].ToMessage()
+	return m, n.translate(err)
+}
+
+// doMulti sends commands in one pipeline. An error concerns all of them; the
+// errors in the results are for the caller to translate.
+func (n *node) doMulti(ctx context.Context, call callName, cmds ...rueidis.Completed) ([]rueidis.RedisResult, error) {
+	began := time.Now()
+	results, err := run(ctx, n, false, func(ctx context.Context) []rueidis.RedisResult {
+		return n.client.DoMulti(ctx, cmds...)
+	})
+	n.metrics.observe(call, time.Since(began), firstError(results, err))
+	return results, err
+}
+
+func firstError(results []rueidis.RedisResult, err error) error {
+	for i := range results {
+		if err == nil || rueidis.IsRedisNil(err) {
+			err = results[i].Error()
+		}
+	}
+	if rueidis.IsRedisNil(err) {
+		return nil
+	}
+	return err
+}
+
+// translate turns the client's error into one of the contract's.
+func (n *node) translate(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, rueidis.ErrClosing) && n.base.Err() != nil:
+		return eventlog.ErrClosed
+	}
+	if reply, ok := rueidis.IsRedisErr(err); ok {
+		return translateReply(reply.Error())
+	}
+	return unavailable(fmt.Errorf("Redis at %s: %w", n.addr, err))
+}

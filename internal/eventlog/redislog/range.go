@@ -1,0 +1,57 @@
+package redislog
+
+import (
+	"context"
+
+	"downlink/internal/event"
+	"downlink/internal/eventlog"
+)
+
+// Range reads entries in (after, upTo], oldest first, from the primary.
+func (l *Log) Range(ctx context.Context, shard int, after, upTo event.ID, maxBytes int) (eventlog.Page, error) {
+	s, err := l.shard(shard)
+	if err != nil {
+		return eventlog.Page{}, err
+	}
+	return l.rangeOf(ctx, callRange, s, after, upTo, maxBytes)
+}
+
+func (l *Log) rangeOf(ctx context.Context, call callName, s *shard, after, upTo event.ID, maxBytes int) (eventlog.Page, error) {
+	page := eventlog.Page{Through: upTo}
+	for left := maxBytes; after.Less(upTo); {
+		count := l.pages.count(left, 1)
+		cmd := s.node.client.B().Xrange().Key(s.stream).Start(startOf(after)).End(upTo.String()).Count(count).Build()
+		reply, err := s.node.do(ctx, call, cmd)
+		if err != nil {
+			return eventlog.Page{}, err
+		}
+		found, err := entries(reply, l.opts.MaxEventBytes, l.pages)
+		if err != nil {
+			return eventlog.Page{}, err
+		}
+		for i := range found {
+			size := sizeOf(&found[i])
+			if size > left && len(page.Entries) > 0 {
+				page.Through = page.Entries[len(page.Entries)-1].ID
+				return page, nil
+			}
+			left -= size
+			page.Entries = append(page.Entries, found[i])
+		}
+		if int64(len(found)) < count {
+			return page, nil
+		}
+		after = found[len(found)-1].ID
+		if left <= 0 && after.Less(upTo) {
+			page.Through = after
+			return page, nil
+		}
+	}
+	return page, nil
+}
+
+// sizeOf is what an entry costs in a page.
+func sizeOf(e *eventlog.Entry) int {
+	v := &e.Event
+	return overhead + len(v.Target) + len(v.Type) + len(v.Payload) + len(v.Key) + len(v.Idem) + len(v.Trace)
+}

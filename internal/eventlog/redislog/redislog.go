@@ -1,0 +1,209 @@
+// Package redislog owns the log on Redis Streams: its keys, its scripts, its
+// connections and what they can and can't prove about the past. It owns
+// neither the pace of reading nor of sweeping. Its invariant: whatever it
+// can't prove complete (a removal that it did not do itself, a stream or a
+// record that is gone, a server that may have lost its tail) makes cursors
+// doubtful, never complete.
+package redislog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"downlink/internal/event"
+	"downlink/internal/eventlog"
+)
+
+// Failover says what is told to devices when the server changed and nothing
+// proves that it lost nothing.
+type Failover string
+
+// The two values of Failover.
+const (
+	// Cautious puts every cursor from before in doubt (log-uncertain).
+	Cautious Failover = "cautious"
+	// Evidence puts cursors in doubt only where something is known to be lost.
+	Evidence Failover = "evidence"
+)
+
+// Options configure Open. The zero value of a field marked with a default
+// means that default.
+type Options struct {
+	// URL of one server: redis[s]://[user[:password]@]host[:port][/db], with
+	// ?ca_file=, ?server_name= and ?skip_verify=true for rediss.
+	URL           string
+	Prefix        string        // of every key; default "pos-ev"
+	Shards        int           // fixed when the log is created; default 64
+	Window        time.Duration // how long an entry is kept at least; default 15 min
+	MaxEventBytes int           // payloads over it are read as FaultTooLarge; 0 means no limit
+	SweepStep     time.Duration // how often Sweep is going to be called for a shard; default 5 s
+	AllowEviction bool          // accept a server that may evict keys, and with them events
+	Failover      Failover      // default Cautious
+	CallTimeout   time.Duration // limit of a call whose context has none; default 3 s
+	BlockTime     time.Duration // how long a Read waits for entries; default 2 s
+	Logger        *slog.Logger
+	Metrics       *Metrics // from NewMetrics
+
+	notesKept time.Duration // eventlog.NotesKept; a test can't wait for a week
+}
+
+func (o *Options) fill() error {
+	setDefault(&o.Prefix, "pos-ev")
+	setDefault(&o.Shards, 64)
+	setDefault(&o.Window, 15*time.Minute)
+	setDefault(&o.SweepStep, 5*time.Second)
+	setDefault(&o.Failover, Cautious)
+	setDefault(&o.CallTimeout, 3*time.Second)
+	setDefault(&o.BlockTime, 2*time.Second)
+	setDefault(&o.notesKept, eventlog.NotesKept)
+	switch {
+	case o.Shards < 1:
+		return fmt.Errorf("shards is %d: it must be at least 1", o.Shards)
+	case o.Window < 0 || o.SweepStep < 0 || o.CallTimeout < 0 || o.MaxEventBytes < 0:
+		return errors.New("window, sweep step, call timeout and max event bytes can't be negative")
+	case o.BlockTime < time.Millisecond:
+		return fmt.Errorf("block time is %v: under 1 ms Redis would wait for ever", o.BlockTime)
+	case o.Failover != Cautious && o.Failover != Evidence:
+		return fmt.Errorf("failover is %q: choose %q or %q", o.Failover, Cautious, Evidence)
+	case o.Logger == nil || o.Metrics == nil:
+		return errors.New("redislog needs a logger and metrics")
+	}
+	return nil
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Log is the log on one Redis server, 7.0 or newer. It implements
+// eventlog.Log and is safe for concurrent use.
+type Log struct {
+	// Set at construction.
+	opts    Options
+	groups  []*group
+	byShard []shard
+	pages   *sizer
+
+	// refusal is set for good when the guard turns out to name another layout.
+	refusal atomic.Pointer[eventlog.MismatchError]
+	// asserted is when the guard was last looked at, in Unix nanoseconds.
+	asserted atomic.Int64
+
+	closing sync.Once
+}
+
+var _ eventlog.Log = (*Log)(nil)
+
+// Open connects, checks that the server and the guard fit, and returns the log.
+// The error wraps ErrUnavailable if it may help to try again later.
+func Open(ctx context.Context, opts Options) (*Log, error) {
+	if err := opts.fill(); err != nil {
+		return nil, err
+	}
+	target, err := parseURL(opts.URL)
+	if err != nil {
+		return nil, err
+	}
+	node, err := dial(target, &opts)
+	if err != nil {
+		return nil, err
+	}
+	l := &Log{opts: opts, pages: newSizer()}
+	l.addGroup(node, "")
+	if err := l.check(ctx, node); err != nil {
+		_ = l.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// check asks whether this server can keep the contract, and whether the log in
+// it has our layout.
+func (l *Log) check(ctx context.Context, n *node) error {
+	if err := checkServer(ctx, n, &l.opts); err != nil {
+		return err
+	}
+	return l.assertMeta(ctx, n)
+}
+
+// Shards is the number of shards.
+func (l *Log) Shards() int { return l.opts.Shards }
+
+// Groups lists which shards one Read serves: on one server, all of them.
+func (l *Log) Groups() [][]int {
+	out := make([][]int, len(l.groups))
+	for i, g := range l.groups {
+		out[i] = append([]int(nil), g.shards...)
+	}
+	return out
+}
+
+// Close ends every call and the connections. Calls after it return ErrClosed.
+func (l *Log) Close() error {
+	l.closing.Do(func() {
+		for _, g := range l.groups {
+			g.node.close()
+		}
+	})
+	return nil
+}
+
+// shard gives the shard's keys and server, or says that there is none.
+func (l *Log) shard(i int) (*shard, error) {
+	if i < 0 || i >= len(l.byShard) {
+		return nil, fmt.Errorf("shard %d: this log has shards 0 to %d", i, len(l.byShard)-1)
+	}
+	return &l.byShard[i], nil
+}
+
+// A group is the shards that one blocking read serves: they live on one server
+// and, in a cluster, in one slot.
+type group struct {
+	node   *node
+	shards []int
+	keys   []string       // of the streams, in the order of shards
+	places map[string]int // key → index into shards
+	tail   tail
+}
+
+// A shard is where one shard's keys are.
+type shard struct {
+	index   int
+	node    *node
+	stream  string
+	record  string // <stream>:sweep
+	notes   string // <stream>:gone
+	foreign *atomic.Uint64
+	prune   *pruner
+}
+
+func (s *shard) keys() []string { return []string{s.stream, s.record, s.notes} }
+
+// addGroup puts all shards onto one server. tag is a hash tag with its braces
+// and a colon, or empty: a cluster has one for each group.
+func (l *Log) addGroup(n *node, tag string) {
+	g := &group{node: n, places: make(map[string]int)}
+	g.tail = newTail(n, &l.opts)
+	for i := range l.opts.Shards {
+		key := fmt.Sprintf("%s:%s%d", l.opts.Prefix, tag, i)
+		g.places[key] = len(g.shards)
+		g.shards = append(g.shards, i)
+		g.keys = append(g.keys, key)
+		l.byShard = append(l.byShard, shard{
+			index: i, node: n, stream: key, record: key + ":sweep", notes: key + ":gone",
+			foreign: new(atomic.Uint64), prune: new(pruner),
+		})
+	}
+	l.groups = append(l.groups, g)
+}
+
+// startOf is the exclusive lower end of a range as XRANGE takes it.
+func startOf(after event.ID) string { return "(" + after.String() }

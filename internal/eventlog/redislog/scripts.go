@@ -1,0 +1,89 @@
+package redislog
+
+import (
+	"context"
+	"crypto/sha1"
+	_ "embed"
+	"encoding/hex"
+	"strings"
+
+	"github.com/redis/rueidis"
+)
+
+//go:embed lua/look.lua
+var lookSource string
+
+//go:embed lua/judge.lua
+var judgeSource string
+
+//go:embed lua/inspect.lua
+var inspectSource string
+
+//go:embed lua/suspect.lua
+var suspectSource string
+
+//go:embed lua/due.lua
+var dueSource string
+
+//go:embed lua/remove.lua
+var removeSource string
+
+//go:embed lua/prune.lua
+var pruneSource string
+
+//go:embed lua/append.lua
+var appendSource string
+
+//go:embed lua/meta.lua
+var metaSource string
+
+// A script is a Lua script as the server knows it.
+type script struct {
+	source string
+	sha    string
+}
+
+// The record scripts run at maxmemory too: sweeping is what frees memory.
+// Appending is what fills it, so its script has no such flag.
+var (
+	judgeScript   = newScript("#!lua flags=allow-oom\n", lookSource, judgeSource)
+	inspectScript = newScript("#!lua flags=allow-oom\n", lookSource, inspectSource)
+	suspectScript = newScript("#!lua flags=allow-oom\n", lookSource, suspectSource)
+	dueScript     = newScript("#!lua flags=allow-oom\n", lookSource, dueSource)
+	removeScript  = newScript("#!lua flags=allow-oom\n", lookSource, removeSource)
+	pruneScript   = newScript("#!lua flags=allow-oom\n", lookSource, pruneSource)
+	metaScript    = newScript("#!lua flags=allow-oom\n", metaSource)
+	appendScript  = newScript("#!lua\n", appendSource)
+)
+
+func newScript(parts ...string) script {
+	source := strings.Join(parts, "")
+	sum := sha1.Sum([]byte(source)) // the name by which Redis caches it, no secret
+	return script{source: source, sha: hex.EncodeToString(sum[:])}
+}
+
+func (s script) bySHA(b rueidis.Builder, keys, args []string) rueidis.Completed {
+	return b.Evalsha().Sha1(s.sha).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
+}
+
+func (s script) whole(b rueidis.Builder, keys, args []string) rueidis.Completed {
+	return b.Eval().Script(s.source).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
+}
+
+func noScript(err error) bool {
+	reply, ok := rueidis.IsRedisErr(err)
+	return ok && reply.IsNoScript()
+}
+
+// eval runs a script and returns its reply.
+func (n *node) eval(ctx context.Context, call callName, s script, keys, args []string) (rueidis.RedisMessage, error) {
+	results, err := n.doMulti(ctx, call, s.bySHA(n.client.B(), keys, args))
+	if err != nil {
+		return rueidis.RedisMessage{}, err
+	}
+	m, err := results[0].ToMessage()
+	if noScript(err) { // it has not run: the server was restarted, or never saw it
+		return n.do(ctx, call, s.whole(n.client.B(), keys, args))
+	}
+	return m, n.translate(err)
+}

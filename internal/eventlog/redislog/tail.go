@@ -1,0 +1,138 @@
+package redislog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"downlink/internal/event"
+	"downlink/internal/eventlog"
+
+	"github.com/redis/rueidis"
+)
+
+const (
+	// readBudget is how large the reply to one Read may be, in bytes.
+	readBudget = 8 << 20
+	// readSlack is how long after the server's own limit a Read gives up: a
+	// server that is frozen doesn't keep its limit.
+	readSlack = 2 * time.Second
+)
+
+// A tail is the connection on which one group's blocking reads wait. Nothing
+// else may use it: Redis answers no other command on it meanwhile.
+type tail struct {
+	// Set at construction.
+	node  *node
+	block time.Duration
+	sizes *sizer
+
+	*wire
+}
+
+// A wire is the connection itself, guarded by mu: a Read that nobody waits for
+// any more may still be ending when the next one begins.
+type wire struct {
+	mu      sync.Mutex
+	client  rueidis.DedicatedClient // nil: connect first
+	release func()
+}
+
+func newTail(n *node, opts *Options) tail {
+	return tail{node: n, block: opts.BlockTime, sizes: newSizer(), wire: new(wire)}
+}
+
+// Read waits until a shard of the group holds entries after its position.
+func (l *Log) Read(ctx context.Context, group int, after []event.ID) ([]eventlog.Batch, error) {
+	if group < 0 || group >= len(l.groups) || len(after) != len(l.groups[group].shards) {
+		return nil, fmt.Errorf("read of group %d at %d positions: no such group, or not one position for each of its shards", group, len(after))
+	}
+	return l.groups[group].read(ctx, after, l.opts.MaxEventBytes)
+}
+
+func (g *group) read(ctx context.Context, after []event.ID, maxPayload int) ([]eventlog.Batch, error) {
+	positions := make([]string, len(after))
+	for i, id := range after {
+		positions[i] = id.String() // never "$": it would lose what comes between two reads
+	}
+	count := g.tail.sizes.count(readBudget, len(g.keys))
+	cmd := g.node.client.B().Xread().Count(count).Block(g.tail.block.Milliseconds()).
+		Streams().Key(g.keys...).Id(positions...).Build()
+	reply, err := g.tail.do(ctx, cmd)
+	if rueidis.IsRedisNil(err) {
+		return nil, nil // nothing came
+	}
+	if err != nil {
+		return nil, err
+	}
+	streams, err := reply.AsMap()
+	if err != nil {
+		return nil, oddReply(err)
+	}
+	batches := make([]eventlog.Batch, 0, len(streams))
+	for key, m := range streams {
+		place, ok := g.places[key]
+		if !ok {
+			return nil, oddReply(nil)
+		}
+		found, err := entries(m, maxPayload, g.tail.sizes)
+		if err != nil {
+			return nil, err
+		}
+		// A waiter is woken with nothing when an entry came and went in one
+		// script, as it does when a record is founded.
+		if len(found) > 0 {
+			batches = append(batches, eventlog.Batch{
+				Shard: g.shards[place], Entries: found, Drained: int64(len(found)) < count,
+			})
+		}
+	}
+	return batches, nil
+}
+
+// do runs one blocking command and gives the connection up if it fails.
+func (t *tail) do(ctx context.Context, cmd rueidis.Completed) (rueidis.RedisMessage, error) {
+	bounded, cancel := context.WithTimeout(ctx, t.block+readSlack)
+	defer cancel()
+	began := time.Now()
+	result, err := run(bounded, t.node, true, func(work context.Context) rueidis.RedisResult {
+		return t.wire.do(work, t.node, cmd)
+	})
+	if err == nil {
+		err = result.Error()
+	}
+	switch {
+	case ctx.Err() != nil:
+		return rueidis.RedisMessage{}, unavailable(ctx.Err())
+	case err == nil || rueidis.IsRedisNil(err):
+		m, _ := result.ToMessage()
+		return m, err
+	}
+	t.node.metrics.observe(callRead, time.Since(began), err)
+	if errors.Is(err, eventlog.ErrUnavailable) || errors.Is(err, eventlog.ErrClosed) {
+		return rueidis.RedisMessage{}, err
+	}
+	return rueidis.RedisMessage{}, t.node.translate(err)
+}
+
+func (w *wire) do(ctx context.Context, n *node, cmd rueidis.Completed) rueidis.RedisResult {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return rueidis.NewErrorResult(err)
+	}
+	if w.client == nil {
+		w.client, w.release = n.client.Dedicate()
+		n.metrics.dials.Inc()
+	}
+	result := w.client.Do(ctx, cmd)
+	// After an error nobody knows which reply comes next on this connection.
+	if result.NonRedisError() != nil || n.base.Err() != nil {
+		w.client.Close()
+		w.release()
+		w.client = nil
+	}
+	return result
+}
