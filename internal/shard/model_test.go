@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"downlink/internal/event"
@@ -17,8 +18,8 @@ type memlog struct {
 	swept   int              // history[:swept] was removed
 	lost    int              // foreign removals
 	state   eventlog.State
-	fail    bool // answer with ErrUnavailable
-	ranges  int  // calls of Range
+	fail    atomic.Bool // answer with ErrUnavailable
+	ranges  int         // calls of Range
 
 	// between, if set, is called before and after each look at the log: what
 	// others do in the meantime.
@@ -74,7 +75,7 @@ func (l *memlog) noted(targets []string) event.ID {
 }
 
 func (l *memlog) Judge(_ context.Context, _ int, questions []eventlog.Question) ([]event.Reason, eventlog.State, error) {
-	if l.fail {
+	if l.fail.Load() {
 		return nil, eventlog.State{}, eventlog.ErrUnavailable
 	}
 	l.meanwhile()
@@ -90,7 +91,7 @@ func (l *memlog) Judge(_ context.Context, _ int, questions []eventlog.Question) 
 // Range gives at most three entries a page, whatever maxBytes says.
 func (l *memlog) Range(_ context.Context, _ int, after, upTo event.ID, _ int) (eventlog.Page, error) {
 	l.ranges++
-	if l.fail {
+	if l.fail.Load() {
 		return eventlog.Page{}, eventlog.ErrUnavailable
 	}
 	l.meanwhile()

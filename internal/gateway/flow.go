@@ -1,0 +1,87 @@
+package gateway
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"downlink/internal/conn"
+	"downlink/internal/eventlog"
+	"downlink/internal/publish"
+	"downlink/internal/session"
+	"downlink/internal/shard"
+	"downlink/internal/sse"
+	"downlink/internal/sweep"
+	"downlink/internal/tail"
+)
+
+// flow is everything between the log and the two endpoints.
+type flow struct {
+	log     eventlog.Log
+	shards  *shard.Set
+	tail    *tail.Tail
+	events  *sse.Handler
+	publish *publish.Handler
+
+	cancel context.CancelFunc
+	ended  sync.WaitGroup
+}
+
+const (
+	// pageBytes of one read of the past, and how many are in flight.
+	pageBytes = 1 << 20
+	maxLaps   = 8
+	// resyncEvery spreads the fetches of full states: 500 a second.
+	resyncEvery = 2 * time.Millisecond
+)
+
+// startFlow makes the parts in the order in which an event passes them.
+func startFlow(o Options, log eventlog.Log, m instruments, reg prometheus.Registerer) *flow {
+	f := &flow{log: log}
+	f.shards = shard.NewSet(log, shard.Options{
+		Shards: log.Shards(), HotBytes: o.HotWindowBytes, StreamsPerDevice: o.StreamsPerDevice,
+		PageBytes: pageBytes, MaxLaps: maxLaps, Pacer: shard.NewPacer(resyncEvery),
+		Metrics: m.shard,
+	})
+	f.shards.Register(reg)
+	f.tail = tail.New(log, f.shards, tail.Options{
+		Window: o.Log.Window, Watch: o.Watch,
+		Metrics: m.tail, Logger: o.Logger.With("part", "tail"),
+	})
+	f.events = sse.New(sse.Options{
+		Identify: sse.Open, Shards: f.shards,
+		Driver:  conn.Ordinary{KeepAlive: o.Keepalive, WriteTimeout: o.WriteTimeout},
+		Session: session.Options{MaxPending: o.PendingEvents, MaxBytes: o.PendingBytes},
+		Retry:   o.Retry, MaxAge: o.MaxConnectionAge,
+		Metrics: m.sse, Logger: o.Logger.With("part", "sse"),
+	})
+	f.publish = publish.New(publish.Options{
+		Log: log, Shards: log.Shards(), MaxEventBytes: o.Log.MaxEventBytes,
+		AppendTimeout: o.PublishTimeout, Logger: o.Logger.With("part", "publish"), Registerer: reg,
+	})
+	sweeper := sweep.New(log, sweep.Options{
+		Interval: o.SweepInterval, Recent: f.shards,
+		Metrics: m.sweep, Logger: o.Logger.With("part", "sweep"),
+	})
+	f.run(f.shards.Run, f.tail.Run, sweeper.Run)
+	return f
+}
+
+func (f *flow) run(parts ...func(context.Context) error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	f.cancel = cancel
+	for _, part := range parts {
+		f.ended.Go(func() { _ = part(ctx) }) // they return nil when ctx has ended
+	}
+}
+
+func (f *flow) stop(log *slog.Logger) {
+	f.cancel()
+	f.ended.Wait()
+	if err := f.log.Close(); err != nil {
+		log.Error("closing the log failed; what was acknowledged is stored all the same", "error", err)
+	}
+}

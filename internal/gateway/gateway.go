@@ -1,0 +1,235 @@
+// Package gateway owns the assembly: which part is made from which, in what
+// order they start and stop, and what "ready" means. It is the only package
+// that knows every stage's concrete type, and it does no stage's work. Its
+// invariant: when Run returns, everything that it started has ended.
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"downlink/internal/backoff"
+	"downlink/internal/eventlog"
+	"downlink/internal/metrics"
+	"downlink/internal/problem"
+	"downlink/internal/publish"
+	"downlink/internal/server"
+	"downlink/internal/session"
+	"downlink/internal/sse"
+)
+
+// Options are a gateway's settings as plain values. The meaning, unit and
+// limits of each stand in docs/reference/configuration.md under the same name.
+type Options struct {
+	Listen            string
+	BackendListen     string
+	ReadHeaderTimeout time.Duration
+	ShutdownTimeout   time.Duration
+
+	Log            LogOptions
+	HotWindowBytes int
+	PublishTimeout time.Duration
+	SweepInterval  time.Duration
+	Watch          time.Duration // how often the watchdog looks; 0 means 2 s
+
+	Keepalive        time.Duration
+	WriteTimeout     time.Duration
+	Retry            time.Duration
+	StreamsPerDevice int
+	MaxConnectionAge time.Duration
+	PendingEvents    int
+	PendingBytes     int
+
+	Version string
+	Logger  *slog.Logger
+}
+
+// A Gateway is the program: two listeners, and the flow from the log to the
+// devices between them.
+type Gateway struct {
+	// Set at construction.
+	opts     Options
+	registry *prometheus.Registry
+	metrics  instruments
+	starting http.Handler // answers devices until the log has been reached
+	device   *server.Server
+	backend  *server.Server
+
+	flow    atomic.Pointer[flow] // nil until the log has been reached
+	leaving atomic.Bool
+}
+
+// maxHeaderBytes of a request on either listener.
+const maxHeaderBytes = 16 << 10
+
+// New binds both listeners, so that a wrong address is known at once.
+func New(o Options) (*Gateway, error) {
+	if o.Watch == 0 {
+		o.Watch = 2 * time.Second
+	}
+	g := &Gateway{opts: o, registry: metrics.NewRegistry(metrics.ReadBuild(o.Version))}
+	g.metrics = newInstruments(g.registry)
+	g.starting = sse.Starting(o.Retry, g.metrics.sse)
+	var err error
+	g.device, err = g.listen("device", o.Listen, server.Device(http.HandlerFunc(g.events), g.Ready))
+	if err != nil {
+		return nil, err
+	}
+	g.backend, err = g.listen("back-end", o.BackendListen,
+		server.Backend(http.HandlerFunc(g.publish), publish.OpenAPI(), metrics.Handler(g.registry, o.Logger), g.Ready))
+	if err != nil {
+		g.device.Close()
+		return nil, err
+	}
+	return g, nil
+}
+
+func (g *Gateway) listen(name, address string, h http.Handler) (*server.Server, error) {
+	return server.Listen(server.Options{
+		Name: name, Address: address, Handler: h, Logger: g.opts.Logger,
+		ReadHeaderTimeout: g.opts.ReadHeaderTimeout, MaxHeaderBytes: maxHeaderBytes,
+	})
+}
+
+// DeviceAddr is the bound address of the devices' port.
+func (g *Gateway) DeviceAddr() net.Addr { return g.device.Addr() }
+
+// BackendAddr is the bound address of the back end's port.
+func (g *Gateway) BackendAddr() net.Addr { return g.backend.Addr() }
+
+// Run serves until ctx ends, then ends every stream with a time to come back,
+// lets requests finish, and returns nil. An error means that the gateway can't
+// serve: a listener failed, or the log refuses these settings.
+func (g *Gateway) Run(ctx context.Context) error {
+	failed := make(chan error, 2)
+	go func() { failed <- g.device.Serve() }()
+	go func() { failed <- g.backend.Serve() }()
+	err := g.serve(ctx, failed)
+	g.stop()
+	return errors.Join(err, <-failed, <-failed)
+}
+
+// serve runs until ctx ends or something fails. What a listener reports is
+// put back for Run, which waits for both.
+func (g *Gateway) serve(ctx context.Context, failed chan error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	opened := make(chan error, 1)
+	go func() { opened <- g.open(ctx) }()
+	for {
+		select {
+		case err := <-opened:
+			if err != nil {
+				return err
+			}
+			opened = nil
+		case err := <-failed:
+			cancel()
+			failed <- err
+			if opened != nil {
+				<-opened
+			}
+			return nil
+		case <-ctx.Done():
+			if opened != nil {
+				return <-opened
+			}
+			return nil
+		}
+	}
+}
+
+// open reaches the log, however long it takes, and starts the flow. Meanwhile
+// the listeners answer "starting".
+func (g *Gateway) open(ctx context.Context) error {
+	retry := backoff.Backoff{Base: 200 * time.Millisecond, Max: 5 * time.Second}
+	for attempt := 0; ; attempt++ {
+		log, err := openLog(ctx, g.opts, g.metrics.redis)
+		switch {
+		case err == nil:
+			g.flow.Store(startFlow(g.opts, log, g.metrics, g.registry))
+			return nil
+		case ctx.Err() != nil:
+			return nil
+		case !errors.Is(err, eventlog.ErrUnavailable):
+			return fmt.Errorf("the log can't be used: %w", err)
+		case attempt == 0:
+			g.opts.Logger.Warn("the log can't be reached yet; trying on", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(retry.Delay(attempt)):
+		}
+	}
+}
+
+// stop ends streams first, so that devices are told when to come back, then
+// the requests, and the flow last.
+func (g *Gateway) stop() {
+	g.leaving.Store(true)
+	f := g.flow.Load()
+	if f != nil {
+		f.events.EndAll(session.Draining)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), g.opts.ShutdownTimeout)
+	defer cancel()
+	g.device.Shutdown(ctx)
+	g.backend.Shutdown(ctx)
+	if f != nil {
+		f.stop(g.opts.Logger)
+	}
+}
+
+// Ready reports whether devices can be served, and if not, why.
+func (g *Gateway) Ready() (ok bool, why string) {
+	f := g.flow.Load()
+	switch {
+	case g.leaving.Load():
+		return false, "going out of service"
+	case f == nil:
+		return false, "the log has not been reached yet"
+	case !f.tail.Ready():
+		return false, "the tail has no position yet, or the log moves and the tail does not"
+	}
+	return true, ""
+}
+
+// events serves GET /events.
+func (g *Gateway) events(w http.ResponseWriter, r *http.Request) {
+	if f := g.flow.Load(); f != nil {
+		f.events.ServeHTTP(w, r)
+		return
+	}
+	g.starting.ServeHTTP(w, r)
+}
+
+// publish serves POST /v1/events.
+func (g *Gateway) publish(w http.ResponseWriter, r *http.Request) {
+	if f := g.flow.Load(); f != nil {
+		f.publish.ServeHTTP(w, r)
+		return
+	}
+	problem.Write(w, problem.New(problem.LogUnavailable, "the gateway has not reached its log since it started"))
+}
+
+// Check compares what should be the same number: streams by the endpoint's
+// count, and members by the shards'. It is exact while nothing comes or goes.
+func (g *Gateway) Check() error {
+	f := g.flow.Load()
+	if f == nil {
+		return nil
+	}
+	if streams, members := f.events.Active(), f.shards.Members(); streams != members {
+		return fmt.Errorf("%d streams are open, but the shards have %d members", streams, members)
+	}
+	return nil
+}

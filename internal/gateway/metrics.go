@@ -1,0 +1,46 @@
+package gateway
+
+import (
+	"log/slog"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"downlink/internal/eventlog"
+	"downlink/internal/eventlog/redislog"
+	"downlink/internal/metrics"
+	"downlink/internal/publish"
+	"downlink/internal/shard"
+	"downlink/internal/sse"
+	"downlink/internal/sweep"
+	"downlink/internal/tail"
+)
+
+// instruments are the parts' metrics. They exist from the start, before the
+// log has been reached, so that a graph has no holes.
+type instruments struct {
+	redis *redislog.Metrics
+	tail  *tail.Metrics
+	shard *shard.Metrics
+	sweep *sweep.Metrics
+	sse   *sse.Metrics
+}
+
+func newInstruments(reg prometheus.Registerer) instruments {
+	return instruments{
+		redis: redislog.NewMetrics(reg),
+		tail:  tail.NewMetrics(reg),
+		shard: shard.NewMetrics(reg),
+		sweep: sweep.NewMetrics(reg),
+		sse:   sse.NewMetrics(reg),
+	}
+}
+
+// Metrics is a registry with every metric that a gateway has, none of them
+// moving: the source of the reference.
+func Metrics() prometheus.Gatherer {
+	reg := metrics.NewRegistry(metrics.ReadBuild(""))
+	newInstruments(reg)
+	shard.NewSet(eventlog.Store(nil), shard.Options{Shards: 1}).Register(reg)
+	publish.New(publish.Options{Shards: 1, Logger: slog.New(slog.DiscardHandler), Registerer: reg})
+	return reg
+}
