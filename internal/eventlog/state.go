@@ -78,7 +78,7 @@ func (s State) Judge(cursor event.ID, held bool, noted event.ID) event.Reason {
 		}
 	}
 	switch {
-	case held:
+	case held || cursor == s.Head: // nothing was issued after the head
 		return ""
 	case cursor.Less(s.Since):
 		return event.WindowExpired

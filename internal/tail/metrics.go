@@ -25,8 +25,8 @@ type Metrics struct {
 	logged map[eventlog.Fault]bool // each kind is logged once
 }
 
-// NewMetrics registers the metrics for a log of so many groups; reg may be nil.
-func NewMetrics(reg prometheus.Registerer, groups int) *Metrics {
+// NewMetrics registers the metrics; reg may be nil.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
@@ -52,9 +52,7 @@ func NewMetrics(reg prometheus.Registerer, groups int) *Metrics {
 	for _, f := range eventlog.Faults() {
 		m.faults.WithLabelValues(string(f))
 	}
-	for i := range groups {
-		m.available.WithLabelValues(strconv.Itoa(i))
-	}
+	m.reachable(0, false) // every log has a group 0; more of them appear as they are read
 	if reg != nil {
 		reg.MustRegister(m.Entries, m.ReadFailures, m.Restarts, m.Overtaken, m.resets, m.faults, m.available)
 	}
