@@ -90,6 +90,9 @@ func StartRedis(tb testing.TB, opts ...RedisOption) *Redis {
 // Addr is the host and port without TLS.
 func (r *Redis) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(r.port)) }
 
+// HostPort is Addr in two parts, as REPLICAOF takes them.
+func (r *Redis) HostPort() (host, port string) { return "127.0.0.1", strconv.Itoa(r.port) }
+
 // URL is what a client would be given: redis:// or rediss://, with the user.
 func (r *Redis) URL() string {
 	auth := ""

@@ -2,8 +2,9 @@ package redislog
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
-	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,25 +19,29 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// TestConformance runs the suite on one server, with a prefix for each case.
+// What a restart of the server does is in restart_test.go.
 func TestConformance(t *testing.T) {
+	r := testkit.StartRedis(t)
+	var cases atomic.Int64
 	logtest.Run(t, func(t *testing.T, o logtest.Options) logtest.Harness {
-		r := testkit.StartRedis(t, testkit.RedisConfig("appendonly yes"))
 		opts := testOptions(t, r)
+		opts.Prefix = fmt.Sprintf("case-%d", cases.Add(1))
 		opts.Shards, opts.Window, opts.MaxEventBytes = o.Shards, o.Window, o.MaxEventBytes
 		l := open(t, opts)
+		key := func(shard int) string { return fmt.Sprintf("%s:%d", opts.Prefix, shard) }
 		return logtest.Harness{
 			Log: l,
 			AppendRaw: func(shard int, fields ...string) event.ID {
-				return xadd(t, r, shard, "*", fields...)
+				return xadd(t, r, key(shard), "*", fields...)
 			},
 			Remove: func(shard int, id event.ID) {
-				r.Do("XDEL", stream(shard), id.String())
+				r.Do("XDEL", key(shard), id.String())
 			},
 			Reopen: func() eventlog.Log {
 				if err := l.Close(); err != nil {
 					t.Fatal(err)
 				}
-				r.Restart()
 				l = open(t, opts)
 				return l
 			},
@@ -67,12 +72,17 @@ func open(tb testing.TB, opts Options) *Log {
 	return l
 }
 
-func stream(shard int) string { return "pos-ev:" + strconv.Itoa(shard) }
+// The keys of shard 0, which most tests use.
+const (
+	stream0 = "pos-ev:0"
+	record0 = "pos-ev:0:sweep"
+	notes0  = "pos-ev:0:gone"
+)
 
 // xadd appends as a foreign producer would.
-func xadd(tb testing.TB, r *testkit.Redis, shard int, id string, fields ...string) event.ID {
+func xadd(tb testing.TB, r *testkit.Redis, key, id string, fields ...string) event.ID {
 	tb.Helper()
-	reply := r.Do(append([]string{"XADD", stream(shard), id}, fields...)...)
+	reply := r.Do(append([]string{"XADD", key, id}, fields...)...)
 	parsed, err := event.ParseID(reply.(string))
 	if err != nil {
 		tb.Fatal(err)

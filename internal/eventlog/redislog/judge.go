@@ -3,6 +3,7 @@ package redislog
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"downlink/internal/event"
@@ -66,7 +67,7 @@ func (l *Log) judge(ctx context.Context, s *shard, questions []eventlog.Question
 			}
 		}
 	}
-	reply, err := s.node.eval(ctx, callJudge, judgeScript, s.keys(), args)
+	reply, err := l.evalRecord(ctx, s.node, callJudge, judgeScript, s.keys(), args)
 	if err != nil {
 		return nil, eventlog.State{}, err
 	}
@@ -142,7 +143,7 @@ func (l *Log) inspect(ctx context.Context, n *node, shards []int, positions []ev
 		keys = append(keys, l.byShard[shard].keys()...)
 		args = append(args, positions[i].String())
 	}
-	reply, err := n.eval(ctx, callInspect, inspectScript, keys, args)
+	reply, err := l.evalRecord(ctx, n, callInspect, inspectScript, keys, args)
 	if err != nil {
 		return nil, err
 	}
@@ -164,8 +165,19 @@ func (l *Log) inspect(ctx context.Context, n *node, shards []int, positions []ev
 			return nil, oddReply(err)
 		}
 		out[i].Reason = out[i].State.Judge(positions[i], held == 1, event.ID{})
+		if out[i].Reason == event.LogUncertain && held == 0 && lost(out[i].State, positions[i]) {
+			out[i].Reason = event.LogRewound
+		}
 	}
 	return out, nil
+}
+
+// lost reports whether a position that the log doesn't hold is evidence of a
+// loss. A reader's position is an entry that it has read, or a head that it
+// was given; an entry that wasn't swept should be there.
+func lost(s eventlog.State, position event.ID) bool {
+	given := position == s.Founded || slices.ContainsFunc(s.Breaks, func(b eventlog.Break) bool { return b.Boundary == position })
+	return s.Swept.Less(position) && !given
 }
 
 // Suspect records for every gateway that a position which this one had reached
@@ -175,7 +187,7 @@ func (l *Log) Suspect(ctx context.Context, shard int, reach event.ID) (eventlog.
 	if err != nil {
 		return eventlog.State{}, err
 	}
-	reply, err := s.node.eval(ctx, callSuspect, suspectScript, s.keys(), []string{reach.String()})
+	reply, err := l.evalRecord(ctx, s.node, callSuspect, suspectScript, s.keys(), []string{reach.String()})
 	if err != nil {
 		return eventlog.State{}, err
 	}

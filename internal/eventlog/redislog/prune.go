@@ -39,7 +39,7 @@ func (p *pruner) step(ctx context.Context, s *shard, bound event.ID) (dropped in
 	if scan.Cursor == 0 {
 		last = "1"
 	}
-	args := []string{bound.String(), last}
+	args := []string{"", bound.String(), last}
 	for i := 0; i+1 < len(scan.Elements); i += 2 {
 		// The field without a name is how the notes show that they are whole.
 		if target := scan.Elements[i]; target != "" && old(scan.Elements[i+1], bound) {

@@ -75,6 +75,11 @@ func noScript(err error) bool {
 	return ok && reply.IsNoScript()
 }
 
+// evalRecord runs a record script: all of them are told the failover mode.
+func (l *Log) evalRecord(ctx context.Context, n *node, call callName, s script, keys, args []string) (rueidis.RedisMessage, error) {
+	return n.eval(ctx, call, s, keys, append([]string{string(l.opts.Failover)}, args...))
+}
+
 // eval runs a script and returns its reply.
 func (n *node) eval(ctx context.Context, call callName, s script, keys, args []string) (rueidis.RedisMessage, error) {
 	results, err := n.doMulti(ctx, call, s.bySHA(n.client.B(), keys, args))

@@ -2,6 +2,9 @@
 -- its record, finds out what happened while nobody looked, and notes what it
 -- has seen. DESIGN.md lists the fields.
 
+-- Every record script's first argument is the failover mode.
+local CAUTIOUS = table.remove(ARGV, 1) == 'cautious'
+
 -- IDs stay text: a Lua number is a double and would round them.
 local function cmp(a, b)
   if a == b then return 0 end
@@ -126,30 +129,43 @@ end
 
 -- anchor adds an entry and deletes it, so that a stream exists, has an ID of
 -- its own, and counts one removal: by that a stream which replaces it is told.
-local function anchor(key, id)
-  local got = redis.pcall('XADD', key, id, 'anchor', '1')
-  if type(got) == 'string' then redis.call('XDEL', key, got) end
+-- The ID lies above all that was noted before, as far as that is sane: one
+-- that the lost stream has given out too would prove what it can't.
+local function anchor(st)
+  local ms = now()
+  local noted = st.f.head and tonumber(string.match(st.f.head, '^(%d+)'))
+  if noted and noted < ms + REACH_SLACK then ms = math.max(ms, noted + 1) end
+  local got = redis.pcall('XADD', st.key, text(ms) .. '-0', 'anchor', '1')
+  if type(got) ~= 'string' then got = redis.pcall('XADD', st.key, '*', 'anchor', '1') end
+  if type(got) == 'string' then redis.call('XDEL', st.key, got) end
 end
 
-local function stream(key)
-  local made = redis.call('EXISTS', key) == 0
-  if made then anchor(key, text(now()) .. '-0') end
-  local s = xinfo(key)
+local function stream(st)
+  local made = redis.call('EXISTS', st.key) == 0
+  if made then anchor(st) end
+  local s = xinfo(st.key)
   s.made = made
+  return s
+end
+
+-- start_over takes an ID that nobody has as the new head, and lets the notes be
+-- complete from there on only.
+local function start_over(st, s)
+  if not s.made then
+    anchor(st)
+    s = xinfo(st.key)
+  end
+  set(st, 'since', s.head)
+  set(st, 'removed', text(s.added - s.length))
   return s
 end
 
 -- found begins a record: nothing from before can be proved complete.
 local function found(st, s)
+  s = start_over(st, s)
   if not st.f.breaks then set(st, 'breaks', '') end
-  if not s.made then
-    anchor(st.key, '*')
-    s = xinfo(st.key)
-  end
   set(st, 'founded', s.head)
-  set(st, 'since', s.head)
   set(st, 'swept', s.length == 0 and s.head or '0-0')
-  set(st, 'removed', text(s.added - s.length))
   set(st, 'marks', '')
   set(st, 'days', '')
   set(st, 'prune', '')
@@ -180,6 +196,9 @@ local function compare(st, s)
     redis.call('HSET', st.gone, '', st.f.founded)
   end
   if st.f.replid ~= server().replid and not proven(st) then
+    -- A device whose cursor is the head that was left may have lost what came
+    -- after it: the boundary has to be an ID that no device can have.
+    if CAUTIOUS then s = start_over(st, s) end
     add_break(st, s.head, s.head, 'u')
   end
   return s
@@ -194,7 +213,7 @@ local function look(key, rec, gone)
     st.f[NAMES[i]] = v or nil
     whole = whole and v
   end
-  local s = stream(key)
+  local s = stream(st)
   if whole then
     s = compare(st, s)
   else

@@ -7,6 +7,12 @@ for _, b in ipairs(list) do
   if b.epoch == epoch() then latest = b end
 end
 if latest then
+  if latest.why == 'u' and not CAUTIOUS then -- a suspicion turns out to be true
+    local s = start_over(st, {})
+    set(st, 'head', s.head)
+    set(st, 'added', text(s.added))
+    latest.boundary = s.head
+  end
   latest.reach = later(latest.reach, cap(latest.boundary, ARGV[1]))
   latest.why = 'w'
   write_breaks(st, list)
