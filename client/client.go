@@ -131,6 +131,7 @@ func (c *Client) Run(ctx context.Context, h Handler) error {
 var (
 	errURL     = errors.New("client: URL must be an absolute http or https URL, such as https://push.example.com")
 	errHandler = errors.New("client: Handler.Event is missing")
+	errToken   = errors.New("client: Token contains a character that can't travel in a header; often a line end from the file it was read from")
 	errTimeout = errors.New("client: HTTPClient.Timeout must be 0, it would cut every stream; Silence finds dead connections")
 )
 
@@ -138,10 +139,16 @@ func (c *Client) newRun(h Handler) (*run, error) {
 	if h.Event == nil {
 		return nil, errHandler
 	}
+	if headerSafe(c.Token) != c.Token {
+		return nil, errToken
+	}
 	// The parser's error would repeat the URL, which may hold a password.
 	u, err := url.Parse(c.URL)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
 		return nil, errURL
+	}
+	if u.Path == "" {
+		u.Path = "/"
 	}
 	u = u.JoinPath("events")
 	if c.Device != "" {

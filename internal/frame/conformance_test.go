@@ -181,7 +181,7 @@ func checkRow(t *testing.T, variant string, r row, cut func(feed func([]byte), s
 			if err := p.Feed(scratch, keep); err != nil {
 				t.Fatalf("%s: %v", variant, err)
 			}
-			held = max(held, cap(p.line)+cap(p.data)+cap(p.typ)+len(p.id))
+			held = max(held, cap(p.line)+cap(p.data)+cap(p.typ)+cap(p.id))
 		}, stream)
 	}
 	if diff := cmp.Diff(r.Items, got); diff != "" {

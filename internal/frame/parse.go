@@ -55,7 +55,7 @@ type Parser struct {
 	err    error
 
 	// Of the block.
-	id    string
+	id    []byte
 	hasID bool
 	typ   []byte
 	data  []byte // each line followed by LF
@@ -68,7 +68,7 @@ const bom = "\xEF\xBB\xBF"
 func (p *Parser) Reset(lastID string) {
 	*p = Parser{
 		MaxBlock: p.MaxBlock, lastID: lastID, retry: p.retry, hasRetry: p.hasRetry,
-		line: reuse(p.line), typ: p.typ[:0], data: reuse(p.data),
+		line: reuse(p.line), id: reuse(p.id), typ: reuse(p.typ), data: reuse(p.data),
 	}
 }
 
@@ -231,7 +231,7 @@ func (p *Parser) setType(value []byte) { p.typ = appendUTF8(p.typ[:0], value) }
 
 func (p *Parser) setID(value []byte) {
 	if bytes.IndexByte(value, 0) < 0 {
-		p.id, p.hasID = string(appendUTF8(nil, value)), true
+		p.id, p.hasID = appendUTF8(p.id[:0], value), true
 	}
 }
 
@@ -255,7 +255,7 @@ func (p *Parser) setRetry(value []byte) {
 func (p *Parser) dispatch(yield func(Event) error) error {
 	e := Event{HasID: p.hasID, Position: len(p.data) == 0}
 	if p.hasID {
-		p.lastID = p.id
+		p.lastID = string(p.id)
 	}
 	e.ID = p.lastID
 	if !e.Position {
@@ -265,8 +265,8 @@ func (p *Parser) dispatch(yield func(Event) error) error {
 		}
 		e.Data = string(p.data[:len(p.data)-1])
 	}
-	p.id, p.hasID = "", false
-	p.typ, p.data = reuse(p.typ), reuse(p.data)
+	p.id, p.typ, p.data = reuse(p.id), reuse(p.typ), reuse(p.data)
+	p.hasID = false
 	if e.Position && !e.HasID {
 		return nil
 	}
