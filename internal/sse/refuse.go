@@ -39,6 +39,16 @@ const maxHeld = 1000
 // refuses at once looks like the fastest one to a load balancer.
 const holdFor = 500 * time.Millisecond
 
+// Starting refuses every stream until the gateway can serve one. retry and
+// metrics are as in Options.
+func Starting(retry time.Duration, metrics *Metrics) http.Handler {
+	f := newRefusals(Options{Retry: retry, Metrics: metrics})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		header(w, r, nil)
+		f.refuse(w, r, RefusedStarting)
+	})
+}
+
 // refusals answers "no". A native EventSource takes every status but 200 as
 // final, so "come back later" is a stream that ends.
 type refusals struct {

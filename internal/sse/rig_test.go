@@ -1,0 +1,164 @@
+package sse
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/goleak"
+
+	"downlink/internal/conn"
+	"downlink/internal/event"
+	"downlink/internal/eventlog"
+	"downlink/internal/session"
+	"downlink/internal/shard"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// away is a log that never answers.
+type away struct{}
+
+func (away) Range(context.Context, int, event.ID, event.ID, int) (eventlog.Page, error) {
+	return eventlog.Page{}, eventlog.ErrUnavailable
+}
+
+func (away) Judge(context.Context, int, []eventlog.Question) ([]event.Reason, eventlog.State, error) {
+	return nil, eventlog.State{}, eventlog.ErrUnavailable
+}
+
+type rig struct {
+	t       *testing.T
+	shards  *shard.Set
+	handler *Handler
+	server  *httptest.Server
+	metrics *Metrics
+	head    event.ID
+}
+
+// newRig serves one shard whose position is 1000-0.
+func newRig(t *testing.T, change func(*Options)) *rig {
+	t.Helper()
+	r := &rig{t: t, head: event.ID{Ms: 1000}, metrics: NewMetrics(prometheus.NewRegistry())}
+	r.shards = shard.NewSet(away{}, shard.Options{
+		Shards: 1, HotBytes: 64 << 20, StreamsPerDevice: 2, MaxLaps: 1, Pacer: shard.NewPacer(0), Metrics: shard.NewMetrics(nil),
+	})
+	r.shards.Start(0, r.head)
+	opts := Options{
+		Identify: Open, Shards: r.shards,
+		Driver:  conn.Ordinary{KeepAlive: time.Minute, WriteTimeout: 10 * time.Second},
+		Session: session.Options{MaxPending: 100, MaxBytes: 1 << 20},
+		Retry:   3 * time.Second, Metrics: r.metrics, Logger: slog.New(slog.DiscardHandler),
+	}
+	if change != nil {
+		change(&opts)
+	}
+	r.handler = New(opts)
+	r.server = httptest.NewUnstartedServer(r.handler)
+	r.server.Config.Protocols = new(http.Protocols)
+	r.server.Config.Protocols.SetHTTP1(true)
+	r.server.Config.Protocols.SetUnencryptedHTTP2(true)
+	r.server.Start()
+	t.Cleanup(func() {
+		r.handler.EndAll(session.Draining)
+		r.server.CloseClientConnections()
+		r.server.Close()
+		r.handler.sessions.mu.Lock()
+		defer r.handler.sessions.mu.Unlock()
+		if n := len(r.handler.sessions.sessions); n != 0 || r.shards.Members() != 0 {
+			t.Errorf("%d sessions and %d members are left", n, r.shards.Members())
+		}
+		if n := testutil.ToFloat64(r.metrics.Active); n != 0 {
+			t.Errorf("sse_active_connections is %v at the end", n)
+		}
+	})
+	return r
+}
+
+// publish dispatches an event and returns its ID.
+func (r *rig) publish(device, payload string) event.ID {
+	r.head = r.head.Next()
+	r.shards.Dispatch(0, []eventlog.Entry{{ID: r.head, Event: event.Event{Target: device, Type: "t", Payload: payload}}})
+	return r.head
+}
+
+// request writes a raw request and returns the connection and its reader.
+func (r *rig) request(lines ...string) (net.Conn, *bufio.Reader) {
+	r.t.Helper()
+	c, err := net.Dial("tcp", r.server.Listener.Addr().String())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { c.Close() })
+	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil { // against hangs
+		r.t.Fatal(err)
+	}
+	if _, err := io.WriteString(c, strings.Join(lines, "\r\n")+"\r\n\r\n"); err != nil {
+		r.t.Fatal(err)
+	}
+	return c, bufio.NewReader(c)
+}
+
+// get is an ordinary request for a stream with further header lines.
+func (r *rig) get(target string, header ...string) (net.Conn, *http.Response, *bufio.Reader) {
+	r.t.Helper()
+	c, br := r.request(append([]string{"GET " + target + " HTTP/1.1", "Host: x"}, header...)...)
+	resp, err := http.ReadResponse(br, nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() {
+		c.Close() // first, or the body would be read to its end
+		resp.Body.Close()
+	})
+	return c, resp, bufio.NewReader(resp.Body)
+}
+
+// until reads lines until one equals the wanted one.
+func until(t *testing.T, r *bufio.Reader, want string) string {
+	t.Helper()
+	var all strings.Builder
+	for {
+		line, err := r.ReadString('\n')
+		all.WriteString(line)
+		if err != nil {
+			t.Fatalf("the stream ended (%v) without %q:\n%s", err, want, all.String())
+		}
+		if strings.TrimSuffix(line, "\n") == want {
+			return all.String()
+		}
+	}
+}
+
+// eventually waits for a condition.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.After(20 * time.Second)
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-deadline:
+			t.Fatalf("never: %s", what)
+		case <-tick.C:
+		}
+	}
+}
+
+func (r *rig) ended(reason session.EndReason) func() bool {
+	return func() bool { return testutil.ToFloat64(r.metrics.ends.WithLabelValues(string(reason))) > 0 }
+}
+
+func resync(id, reason string) string {
+	return fmt.Sprintf("id: %s\nevent: resync\ndata: {\"reason\":%q,\"after_ms\":0}\n\n", id, reason)
+}
