@@ -292,7 +292,7 @@ func TestMerge(t *testing.T) {
 		{br(10, 20, uncertain, false), br(15, 18, uncertain, false), br(15, 20, uncertain, false)},
 		{br(10, 20, rewound, false), br(30, 40, uncertain, false), br(30, 40, rewound, false)},
 		{br(10, 20, rewound, true), br(30, 40, rewound, true), br(10, 40, rewound, true)},
-		{br(10, 20, uncertain, false), br(30, 40, rewound, true), br(10, 40, uncertain, false)},
+		{br(10, 20, uncertain, false), br(30, 40, rewound, true), br(10, 40, rewound, false)},
 		{br(10, 20, rewound, true), br(30, 40, uncertain, false), br(30, 40, rewound, false)},
 	} {
 		if got := merge(c.a, c.b); got != c.want {
