@@ -72,18 +72,11 @@ func targetOf(value []byte) (string, error) {
 }
 
 func cutField(s string) (field, rest string, err error) {
-	var n uint64
-	for i := range min(len(s), binary.MaxVarintLen64) {
-		n |= uint64(s[i]&0x7f) << (7 * i)
-		if s[i] < 0x80 {
-			s = s[i+1:]
-			if n > uint64(len(s)) {
-				return "", "", errCorrupt
-			}
-			return s[:n], s[n:], nil
-		}
+	n, size := binary.Uvarint([]byte(s[:min(len(s), binary.MaxVarintLen64)]))
+	if size <= 0 || n > uint64(len(s)-size) {
+		return "", "", errCorrupt
 	}
-	return "", "", errCorrupt
+	return s[size : size+int(n)], s[size+int(n):], nil
 }
 
 // A stored is what an idempotency key stands for.
