@@ -82,6 +82,18 @@ func TestFileStoreErrors(t *testing.T) {
 		t.Error("loaded a directory")
 	}
 	s := &FileStore{Path: filepath.Join(dir, "cursor")}
+	if err := s.Save(Cursor{ID: "5-0"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(s.Path+".tmp", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Save(Cursor{ID: "6-0"}); err == nil {
+		t.Error("saved without a file beside the old one: a power cut would have left none")
+	}
+	if got, err := s.Load(); err != nil || got.ID != "5-0" {
+		t.Errorf("after a save that failed: %+v, %v", got, err)
+	}
 	for _, c := range []Cursor{{ID: "5-0\ng"}, {ID: "5-0", Groups: "a\rb"}} {
 		if err := s.Save(c); err == nil {
 			t.Errorf("saved %+v, which it can't load", c)

@@ -48,7 +48,7 @@ type Parser struct {
 	hasRetry bool
 
 	// Of the stream.
-	bom    int    // how many bytes of a BOM have been seen at its start; -1: past its start
+	bom    int    // how many bytes of a BOM have been seen at its start; -1: past it
 	skipLF bool   // the last line ended with CR: an LF now belongs to it
 	line   []byte // the unfinished line
 	skip   bool   // the unfinished line means nothing; line holds nothing of it
@@ -84,9 +84,6 @@ func (p *Parser) Retry() (delay time.Duration, ok bool) { return p.retry, p.hasR
 // rest of the chunk is lost then, and so is the stream: until Reset, Feed
 // returns that error again. The chunk isn't kept.
 func (p *Parser) Feed(chunk []byte, yield func(Event) error) error {
-	if p.err != nil {
-		return p.err
-	}
 	if p.bom >= 0 {
 		chunk = p.start(chunk)
 	}
@@ -122,7 +119,7 @@ func (p *Parser) start(chunk []byte) []byte {
 		p.bom++
 		chunk = chunk[1:]
 	}
-	if len(chunk) > 0 || p.bom == len(bom) {
+	if len(chunk) > 0 {
 		p.bom = -1
 	}
 	return chunk
