@@ -1,0 +1,216 @@
+package redislog
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"downlink/internal/event"
+	"downlink/internal/eventlog"
+	"downlink/internal/testkit"
+)
+
+func TestGuard(t *testing.T) {
+	r := newRig(t, nil)
+	guard := r.redis.Do("HGETALL", "pos-ev:meta").([]any)
+	if len(guard) != 6 {
+		t.Fatalf("the guard is %v", guard)
+	}
+	other := r.opts
+	other.Shards = 8
+	_, err := Open(t.Context(), other)
+	var mismatch *eventlog.MismatchError
+	if !errors.As(err, &mismatch) || mismatch.Setting != "shards" || mismatch.Stored != "4" || mismatch.Configured != "8" {
+		t.Errorf("Open with another shard count: %v", err)
+	}
+	for field, value := range map[string]string{"version": "99", "groups": "16", "shards": ""} {
+		r.redis.Do("HSET", "pos-ev:meta", field, value)
+		if _, err := Open(t.Context(), r.opts); !errors.As(err, &mismatch) {
+			t.Errorf("Open with %s %q in the guard: %v", field, value, err)
+		}
+		r.redis.Do("DEL", "pos-ev:meta")
+	}
+	other.Prefix = "another"
+	open(t, other) // its own log, its own guard
+}
+
+// A flush takes the guard away too; it is written again, and if somebody with
+// other settings was faster, this log stops instead of losing events.
+func TestGuardComesBack(t *testing.T) {
+	r := newRig(t, nil)
+	expire := func() { r.asserted.Store(time.Now().Add(-2 * assertEvery).UnixNano()) }
+	r.redis.Do("FLUSHALL")
+	expire()
+	r.sweep(nil)
+	if got := r.redis.Do("HGET", "pos-ev:meta", "shards"); got != "4" {
+		t.Fatalf("after a flush and a sweep the guard says %v", got)
+	}
+	r.redis.Do("HSET", "pos-ev:meta", "shards", "8")
+	expire()
+	var mismatch *eventlog.MismatchError
+	if _, err := r.Inspect(t.Context(), 0, make([]event.ID, 4)); !errors.As(err, &mismatch) {
+		t.Errorf("Inspect: %v", err)
+	}
+	if _, err := r.Sweep(t.Context(), 0, nil); !errors.As(err, &mismatch) {
+		t.Errorf("Sweep: %v", err)
+	}
+	if res := r.try(t.Context(), "a", nil); !errors.As(res.Err, &mismatch) {
+		t.Errorf("Append: %v", res.Err)
+	}
+}
+
+func TestEvictingServersAreRefused(t *testing.T) {
+	server := testkit.StartRedis(t, testkit.RedisConfig("maxmemory-policy allkeys-lru"))
+	opts := testOptions(t, server)
+	_, err := Open(t.Context(), opts)
+	if err == nil || !strings.Contains(err.Error(), "allkeys-lru") || !strings.Contains(err.Error(), "noeviction") {
+		t.Errorf("Open: %v", err)
+	}
+	var logged bytes.Buffer
+	opts.Logger = slog.New(slog.NewTextHandler(&logged, nil))
+	opts.AllowEviction = true
+	open(t, opts)
+	if !strings.Contains(logged.String(), "WARN") {
+		t.Errorf("allowing eviction is logged as %q", logged.String())
+	}
+}
+
+func TestServerAway(t *testing.T) {
+	server := testkit.StartRedis(t)
+	opts := testOptions(t, server)
+	server.Kill9()
+	if _, err := Open(t.Context(), opts); !errors.Is(err, eventlog.ErrUnavailable) {
+		t.Errorf("Open: %v", err)
+	}
+}
+
+func TestCluster(t *testing.T) {
+	server := testkit.StartRedis(t, testkit.RedisConfig("cluster-enabled yes"))
+	if _, err := Open(t.Context(), testOptions(t, server)); err == nil || !strings.Contains(err.Error(), "cluster") {
+		t.Errorf("Open: %v", err)
+	}
+}
+
+// leastRules are the permissions that DESIGN.md asks for.
+const leastRules = "~pos-ev:* -@all +hello +ping +select +info +time +exists +unlink " +
+	"+xadd +xread +xrange +xtrim +xdel +xinfo|stream " +
+	"+hset +hget +hmget +hscan +hdel +get +set +eval +evalsha"
+
+// TestLeastUserOverTLS does everything as a user who may do nothing else.
+func TestLeastUserOverTLS(t *testing.T) {
+	r := newRig(t, shortWindow, testkit.RedisTLS(), testkit.RedisUser("gateway", "s3cret", leastRules))
+	id := r.app("a")
+	once := &eventlog.Once{Scope: "s", Key: "k", Fingerprint: "f"}
+	if res := r.try(t.Context(), "a", once); res.Err != nil {
+		t.Errorf("idempotent Append: %v", res.Err)
+	}
+	if _, err := r.Read(t.Context(), 0, make([]event.ID, 4)); err != nil {
+		t.Errorf("Read: %v", err)
+	}
+	r.redis.Do("XDEL", stream0, id.String())
+	r.want("removed", id, "a", event.WindowExpired)
+	r.app("b")
+	if _, err := r.Suspect(t.Context(), 0, r.app("b").Next()); err != nil {
+		t.Errorf("Suspect: %v", err)
+	}
+	r.sweepTo(r.app("a"))
+	r.redis.Do("HSET", record0, "prune", r.state().Swept.String())
+	r.sweep(nil)
+	r.redis.Do("DEL", stream0)
+	r.state()
+}
+
+func TestSecretsStayOut(t *testing.T) {
+	server := testkit.StartRedis(t, testkit.RedisTLS(), testkit.RedisUser("gateway", "s3cret", leastRules))
+	host, port := server.HostPort()
+	for _, url := range []string{
+		"redis://gateway:wr0ng-s3cret@" + host + ":" + port,
+		"rediss://gateway:wr0ng-s3cret@" + strings.TrimPrefix(server.URL(), "rediss://gateway:s3cret@"),
+		"redis://gateway:wr0ng-s3cret@127.0.0.1:1",
+		"redis://gateway:wr0ng-s3cret%@host",
+		"redis://gateway:wr0ng-s3cret@ho st",
+		"http://gateway:wr0ng-s3cret@host",
+		"redis://gateway:wr0ng-s3cret@host/x",
+		"redis://gateway:wr0ng-s3cret@host/0?x=y",
+		"rediss://gateway:wr0ng-s3cret@host/0?x=y",
+	} {
+		_, err := Open(t.Context(), withURL(testOptions(t, server), url))
+		if err == nil {
+			t.Errorf("%s was accepted", url)
+		} else if strings.Contains(err.Error(), "wr0ng") {
+			t.Errorf("the password is in the error %q", err)
+		}
+	}
+}
+
+// A server whose certificate nobody vouches for is not talked to.
+func TestUnknownAuthority(t *testing.T) {
+	server := testkit.StartRedis(t, testkit.RedisTLS())
+	url, _, _ := strings.Cut(server.URL(), "?")
+	opts := testOptions(t, server)
+	if _, err := Open(t.Context(), withURL(opts, url)); err == nil {
+		t.Error("Open without the authority's certificate succeeded")
+	}
+	open(t, withURL(opts, url+"?skip_verify=true"))
+}
+
+func TestParseURL(t *testing.T) {
+	for raw, want := range map[string]target{
+		"redis://host":                    {addr: "host:6379"},
+		"redis://host:1/":                 {addr: "host:1"},
+		"redis://:pw@host/3":              {addr: "host:6379", password: "pw", db: 3},
+		"redis://u:p%40ss@[::1]:7000/0":   {addr: "[::1]:7000", user: "u", password: "p@ss"},
+		"redis://u:p@host.example:6380/1": {addr: "host.example:6380", user: "u", password: "p", db: 1},
+	} {
+		if got, err := parseURL(raw); err != nil || got != want {
+			t.Errorf("%s: %+v, %v", raw, got, err)
+		}
+	}
+	for _, raw := range []string{"", "host", "redis://", "redis:host", "redis://user@host", "redis://h/-1", "redis://h/1/2",
+		"redis://h?ca_file=x", "rediss://h?skip_verify=perhaps", "rediss://h?ca_file=/does/not/exist", "redis+cluster://h", "redis://h#1"} {
+		if got, err := parseURL(raw); err == nil {
+			t.Errorf("%q is taken for %+v", raw, got)
+		}
+	}
+	if got, err := parseURL("rediss://h?server_name=other"); err != nil || got.tls.ServerName != "other" || got.tls.InsecureSkipVerify {
+		t.Errorf("rediss: %+v, %v", got, err)
+	}
+}
+
+func FuzzParseURL(f *testing.F) {
+	f.Add("redis://u:p%40ss@[::1]:7000/0")
+	f.Add("rediss://:s3cr3t@h:1/2?skip_verify=true&server_name=x")
+	f.Fuzz(func(t *testing.T, raw string) {
+		got, err := parseURL(raw)
+		if err == nil && (got.addr == "" || got.db < 0) {
+			t.Errorf("%q is taken for %+v", raw, got)
+		}
+	})
+}
+
+func TestOptions(t *testing.T) {
+	good := Options{URL: "redis://h", Logger: slog.Default(), Metrics: &Metrics{}}
+	for name, change := range map[string]func(*Options){
+		"shards":   func(o *Options) { o.Shards = -1 },
+		"window":   func(o *Options) { o.Window = -1 },
+		"block":    func(o *Options) { o.BlockTime = time.Microsecond },
+		"failover": func(o *Options) { o.Failover = "perhaps" },
+		"logger":   func(o *Options) { o.Logger = nil },
+		"metrics":  func(o *Options) { o.Metrics = nil },
+		"url":      func(o *Options) { o.URL = "" },
+	} {
+		o := good
+		change(&o)
+		if _, err := Open(context.Background(), o); err == nil || errors.Is(err, eventlog.ErrUnavailable) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	o := good
+	if err := o.fill(); err != nil || o.Prefix != "pos-ev" || o.Shards != 64 || o.Window != 15*time.Minute || o.Failover != Cautious {
+		t.Errorf("defaults: %+v, %v", o, err)
+	}
+}
