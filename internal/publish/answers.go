@@ -1,0 +1,90 @@
+package publish
+
+import (
+	"errors"
+	"net/http"
+	"time"
+)
+
+// queuedAnswers is how many pieces of answer may wait for a client that sends
+// without reading. A piece answers one round: at most batchLines lines.
+const queuedAnswers = 64
+
+var errUnread = errors.New("the client doesn't read its answers")
+
+// answers writes a batch's answer beside the reading of its body. A client may
+// send everything before it reads anything: were both done in one goroutine,
+// either side would wait for the other once the sockets are full. Here the
+// queue takes what comes, up to a bound, and then the batch ends.
+type answers struct {
+	// Set at construction.
+	w       http.ResponseWriter
+	conn    *http.ResponseController
+	timeout time.Duration
+	queue   chan []byte
+	failed  chan struct{} // closed at the first error of a write
+	ended   chan struct{}
+
+	lost error // owned by the sender: a piece could not be queued
+	err  error // owned by the writer until failed or ended is closed
+}
+
+func startAnswers(w http.ResponseWriter, conn *http.ResponseController, timeout time.Duration) *answers {
+	a := &answers{
+		w: w, conn: conn, timeout: timeout,
+		queue:  make(chan []byte, queuedAnswers),
+		failed: make(chan struct{}),
+		ended:  make(chan struct{}),
+	}
+	go a.write()
+	return a
+}
+
+// send queues a piece. It waits while the queue is full, and fails when the
+// client has taken nothing for the time-out or has gone.
+func (a *answers) send(piece []byte) error {
+	full := time.NewTimer(a.timeout)
+	defer full.Stop()
+	select {
+	case <-a.failed:
+		a.lost = a.err
+	case a.queue <- piece:
+	case <-full.C:
+		a.lost = errUnread
+	}
+	return a.lost
+}
+
+// close waits until everything is written, and says whether it was.
+func (a *answers) close() error {
+	close(a.queue)
+	<-a.ended
+	if a.lost != nil {
+		return a.lost
+	}
+	return a.err
+}
+
+func (a *answers) write() {
+	defer close(a.ended)
+	for piece := range a.queue {
+		if a.err != nil {
+			continue
+		}
+		if a.err = a.writePiece(piece); a.err != nil {
+			close(a.failed)
+		}
+	}
+	_ = a.conn.SetWriteDeadline(time.Time{}) // the connection may serve another request
+}
+
+func (a *answers) writePiece(piece []byte) error {
+	_ = a.conn.SetWriteDeadline(time.Now().Add(a.timeout)) // where there are no deadlines, nothing is slow
+	if _, err := a.w.Write(piece); err != nil {
+		return err
+	}
+	if err := a.conn.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,164 @@
+package publish
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+
+	"downlink/internal/event"
+	"downlink/internal/eventlog"
+	"downlink/internal/problem"
+)
+
+// batch answers NDJSON: a line for a line, in order, while it reads. Memory is
+// bounded by what one call of the log takes and by what the client leaves
+// unread of its answer.
+func (h *Handler) batch(w http.ResponseWriter, r *http.Request, body io.Reader) {
+	key, err := headerKey(r)
+	if err != nil {
+		d := asProblem(err)
+		h.metrics.count(d)
+		problem.Write(w, d)
+		return
+	}
+	conn := http.NewResponseController(w)
+	// Without it HTTP/1.1 would read the whole body before the first answer.
+	// HTTP/2 is full duplex anyway and says "not supported".
+	_ = conn.EnableFullDuplex()
+	b := &batch{
+		h:     h,
+		r:     r,
+		key:   key,
+		scope: h.opts.Publisher(r),
+		lines: newLines(body, h.maxBody),
+	}
+	// Read first, answer then: a client that waits for "100 Continue" gets it
+	// at the first read, and would never get it after a final status.
+	first := b.round()
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(http.StatusOK)
+	if err := b.run(first, startAnswers(w, conn, h.opts.BodyTimeout)); err != nil {
+		// The client took no answer in time. A clean end would tell it that
+		// every line was answered.
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// A batch is the state of one NDJSON request.
+type batch struct {
+	// Set at construction.
+	h     *Handler
+	r     *http.Request
+	key   string // Idempotency-Key of the request, may be empty
+	scope string
+	lines *lines
+
+	number int               // of the line that was read last; the first is 1
+	broken *problem.Document // the log failed: nothing more is stored
+	done   bool
+}
+
+// A pending line waits for its result. Exactly one of m and fault is set.
+type pending struct {
+	m     *message
+	slots []slot
+	fault *problem.Document
+}
+
+// run answers until the input ends or the client is gone.
+func (b *batch) run(answer []byte, out *answers) (err error) {
+	defer func() { err = out.close() }()
+	for out.send(answer) == nil && !b.done {
+		answer = b.round()
+	}
+	return nil
+}
+
+// round reads lines until the client makes us wait or a bound is reached,
+// stores them in one call, and returns their answers.
+func (b *batch) round() []byte {
+	p := newPlan(b.h.opts.Shards)
+	var waiting []pending
+	for len(waiting) < batchLines && p.entries < batchEntries && p.bytes < batchBytes && !b.done {
+		if len(waiting) > 0 && b.lines.waits() {
+			break
+		}
+		line, more := b.read(p)
+		if more {
+			waiting = append(waiting, line)
+		}
+	}
+	var results []eventlog.Result
+	if len(p.appends) > 0 {
+		results = b.h.append(b.r.Context(), p)
+	}
+	var answer []byte
+	for _, line := range waiting {
+		answer = b.answer(answer, line, results)
+	}
+	return answer
+}
+
+// read takes one line; more is false at the end of the input.
+func (b *batch) read(p *plan) (line pending, more bool) {
+	text, err := b.lines.next()
+	switch {
+	case err == io.EOF:
+		b.done = true
+		return pending{}, false
+	case errors.Is(err, errLineTooLong):
+		b.number++
+		return pending{fault: b.h.bodyTooLarge()}, true
+	case err != nil:
+		b.done = true
+		return pending{fault: b.h.readFault(err)}, true
+	}
+	b.number++
+	m, err := parse(text, b.h.opts.MaxEventBytes)
+	if err == nil {
+		err = b.identify(m)
+	}
+	switch {
+	case err != nil:
+		return pending{fault: asProblem(err)}, true
+	case b.broken != nil:
+		return pending{fault: b.broken}, true
+	}
+	return pending{m: m, slots: p.add(m, m.once(b.scope))}, true
+}
+
+// identify gives a line without an idempotency key of its own the request's
+// key and its number, so that the whole batch can be repeated.
+func (b *batch) identify(m *message) error {
+	if m.idem != "" || b.key == "" {
+		return nil
+	}
+	m.idem = b.key + "#" + strconv.Itoa(b.number)
+	if len(m.idem) > event.MaxIdemBytes {
+		return problem.New(problem.InvalidIdempotency,
+			fmt.Sprintf("%s with the line's number has %d bytes, allowed are %d", IdempotencyHeader, len(m.idem), event.MaxIdemBytes))
+	}
+	return nil
+}
+
+// answer adds a line's answer, and remembers when the log has failed: were
+// later lines stored, a retry would put the failed ones behind them.
+func (b *batch) answer(dst []byte, line pending, results []eventlog.Result) []byte {
+	if line.fault != nil {
+		b.h.metrics.count(line.fault)
+		return appendProblem(dst, line.fault)
+	}
+	o := outcomeOf(line.slots, results)
+	b.h.account(line.m, o)
+	if o.fault == nil {
+		return appendOutcome(dst, line.m, o, true)
+	}
+	b.h.logInternal(o)
+	if o.fault.Status >= http.StatusInternalServerError && b.broken == nil {
+		b.broken = problem.New(o.fault.Code(), "the log failed at an earlier line, so this one was not tried; repeat from the first line that failed")
+	}
+	return appendProblem(dst, o.problem(line.m))
+}

@@ -1,0 +1,82 @@
+package publish
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"downlink/internal/problem"
+)
+
+// What became of a message; label values of downlink_publish_events_total.
+const (
+	resultStored      = "stored"
+	resultReplayed    = "replayed"
+	resultInvalid     = "invalid"
+	resultTooLarge    = "too_large"
+	resultConflict    = "conflict"
+	resultUnavailable = "unavailable"
+	resultFailed      = "failed"
+)
+
+// Metrics counts what publishers send. Make one for each registry.
+type Metrics struct {
+	events   *prometheus.CounterVec
+	entries  prometheus.Counter
+	bytes    prometheus.Counter
+	duration *prometheus.HistogramVec
+	inFlight prometheus.Gauge
+}
+
+// NewMetrics registers the metrics, each label value at zero.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	m := &Metrics{
+		events: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "downlink_publish_events_total",
+			Help: "Events that publishers sent, by what became of them: stored, replayed (an idempotency key was repeated), invalid, too_large, conflict, unavailable (the log didn't confirm), failed. A broadcast or a list of devices counts once.",
+		}, []string{"result"}),
+		entries: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "downlink_publish_entries_total",
+			Help: "Entries that the log confirmed for publishers; a broadcast makes one for each shard.",
+		}),
+		bytes: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "downlink_publish_payload_bytes_total",
+			Help: "Bytes of payload in those entries.",
+		}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "downlink_publish_request_seconds",
+			Help:    "Time from the header of a publish request to the end of its answer, in seconds; form is single, batch, or unknown (refused unread).",
+			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
+		}, []string{"form"}),
+		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "downlink_publish_requests_in_flight",
+			Help: "Publish requests that are being answered.",
+		}),
+	}
+	for _, result := range []string{resultStored, resultReplayed, resultInvalid, resultTooLarge, resultConflict, resultUnavailable, resultFailed} {
+		m.events.WithLabelValues(result)
+	}
+	for _, f := range []form{formSingle, formBatch, formUnknown} {
+		m.duration.WithLabelValues(string(f))
+	}
+	reg.MustRegister(m.events, m.entries, m.bytes, m.duration, m.inFlight)
+	return m
+}
+
+// count counts a message that was refused or not stored whole.
+func (m *Metrics) count(d *problem.Document) {
+	m.events.WithLabelValues(resultOf(d)).Inc()
+}
+
+func resultOf(d *problem.Document) string {
+	switch d.Code() {
+	case problem.EventTooLarge, problem.BodyTooLarge:
+		return resultTooLarge
+	case problem.Conflict:
+		return resultConflict
+	case problem.LogUnavailable, problem.LogFull, problem.LogExhausted, problem.ShuttingDown:
+		return resultUnavailable
+	case problem.Internal:
+		return resultFailed
+	default:
+		return resultInvalid
+	}
+}

@@ -1,0 +1,174 @@
+// Package publish owns POST /v1/events: what a producer may send, in which
+// order it is stored, and what it is answered. It knows the log only as an
+// eventlog.Appender, and devices not at all. Its invariant: an ID is answered
+// only for an event that the log has confirmed.
+package publish
+
+import (
+	"context"
+	"log/slog"
+	"mime"
+	"net/http"
+	"strings"
+	"time"
+
+	"downlink/internal/eventlog"
+	"downlink/internal/problem"
+)
+
+// Path is where the handler belongs.
+const Path = "/v1/events"
+
+// Limits of a request that aren't settings, because no device depends on them.
+const (
+	// MaxDevices is how many devices one event may name.
+	MaxDevices = 1000
+	// maxCopies bounds devices times payload, in bytes: the log stores each copy.
+	maxCopies = 64 << 20
+	// escapeFactor is how much longer a text can be in JSON (\u0000) than as stored.
+	escapeFactor = 6
+	// bodyRest is room for everything in a body that isn't the payload.
+	bodyRest = 1 << 20
+	// What a batch stores in one go: lines, entries (a broadcast makes many),
+	// bytes of payload.
+	batchLines   = 512
+	batchEntries = 4096
+	batchBytes   = 1 << 20
+)
+
+// IdempotencyHeader carries a request's idempotency key; ReplayedHeader says
+// that the answer repeats an earlier one and nothing was stored.
+const (
+	IdempotencyHeader = "Idempotency-Key"
+	ReplayedHeader    = "Idempotent-Replayed"
+)
+
+// Options are what the handler is made of. Each field is required unless it
+// says otherwise.
+type Options struct {
+	// Log stores the events. Appends of one shard in one batch are stored in
+	// the order of the slice.
+	Log    eventlog.Appender
+	Shards int // as in the log
+	// MaxEventBytes is the largest payload, in bytes.
+	MaxEventBytes int
+	// AppendTimeout is how long the log may take for one append, and with it
+	// how long a publisher waits for a 503. Zero means 5 s.
+	AppendTimeout time.Duration
+	// BodyTimeout ends a request whose client sends no byte, or takes none of
+	// its answer, for so long. Zero means 30 s.
+	BodyTimeout time.Duration
+	// Publisher names who sends a request: the scope of idempotency keys.
+	// Nil means one scope for all.
+	Publisher func(*http.Request) string
+	Logger    *slog.Logger
+	Metrics   *Metrics
+}
+
+// A Handler answers POST /v1/events. Safe for concurrent use.
+type Handler struct {
+	opts    Options
+	maxBody int
+	metrics *Metrics
+}
+
+// New makes a handler.
+func New(o Options) *Handler {
+	if o.AppendTimeout == 0 {
+		o.AppendTimeout = 5 * time.Second
+	}
+	if o.BodyTimeout == 0 {
+		o.BodyTimeout = 30 * time.Second
+	}
+	if o.Publisher == nil {
+		o.Publisher = func(*http.Request) string { return "" }
+	}
+	return &Handler{
+		opts:    o,
+		maxBody: escapeFactor*o.MaxEventBytes + bodyRest,
+		metrics: o.Metrics,
+	}
+}
+
+// ServeHTTP stores the request's events and answers with their IDs.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	start := time.Now()
+	h.metrics.inFlight.Inc()
+	defer h.metrics.inFlight.Dec()
+
+	body := newSlowBody(w, r, h.opts.BodyTimeout)
+	form, fault := formOf(r)
+	defer func() { h.metrics.duration.WithLabelValues(string(form)).Observe(time.Since(start).Seconds()) }()
+	switch {
+	case fault != nil:
+		if fault.Status == http.StatusMethodNotAllowed {
+			w.Header().Set("Allow", http.MethodPost)
+		}
+		h.metrics.count(fault)
+		problem.Write(w, fault)
+	case form == formBatch:
+		h.batch(w, r, body)
+	default:
+		h.single(w, r, body)
+	}
+}
+
+// A form is how a request carries its events.
+type form string
+
+const (
+	formSingle  form = "single"  // one JSON object
+	formBatch   form = "batch"   // NDJSON
+	formUnknown form = "unknown" // refused before it was read
+)
+
+// formOf refuses what isn't a POST of a known media type. Without a type too:
+// a browser sends a cross-site POST unasked as long as it isn't one of these.
+func formOf(r *http.Request) (form, *problem.Document) {
+	if r.Method != http.MethodPost {
+		return formUnknown, problem.New(problem.MethodNotAllowed, "events are published with POST, not "+r.Method)
+	}
+	if e := r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
+		return formUnknown, problem.New(problem.UnsupportedMedia, "the body is encoded ("+clip(e)+")")
+	}
+	given := r.Header.Get("Content-Type")
+	media, params, err := mime.ParseMediaType(given)
+	if c := params["charset"]; err == nil && c != "" && !strings.EqualFold(c, "utf-8") {
+		return formUnknown, problem.New(problem.UnsupportedMedia, "the charset is "+clip(c)+", not UTF-8")
+	}
+	switch {
+	case given == "":
+		return formUnknown, problem.New(problem.UnsupportedMedia, "the request has no Content-Type")
+	case err == nil && media == "application/json":
+		return formSingle, nil
+	case err == nil && media == "application/x-ndjson":
+		return formBatch, nil
+	default:
+		return formUnknown, problem.New(problem.UnsupportedMedia, "the Content-Type is "+clip(given))
+	}
+}
+
+// append stores a plan's events. A client that goes away doesn't undo its
+// request: half of a broadcast would be worse than all of it.
+func (h *Handler) append(ctx context.Context, p *plan) []eventlog.Result {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.opts.AppendTimeout)
+	defer cancel()
+	return h.opts.Log.Append(ctx, p.appends)
+}
+
+// clip shortens what a client sent, for use in a message.
+func clip(s string) string {
+	const most = 64
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "…"
+}
+
+// logInternal logs an error of the log that no publisher can mend, and that the
+// answer therefore doesn't tell.
+func (h *Handler) logInternal(o outcome) {
+	if o.cause != nil {
+		h.opts.Logger.Error("the log refused an event for a reason that isn't part of its contract", "error", o.cause)
+	}
+}
