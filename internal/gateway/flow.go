@@ -60,7 +60,7 @@ func startFlow(o Options, log eventlog.Log, m instruments, reg prometheus.Regist
 	})
 	f.publish = publish.New(publish.Options{
 		Log: log, Shards: log.Shards(), MaxEventBytes: o.Log.MaxEventBytes,
-		AppendTimeout: o.PublishTimeout, Logger: o.Logger.With("part", "publish"), Registerer: reg,
+		AppendTimeout: o.PublishTimeout, Logger: o.Logger.With("part", "publish"), Metrics: m.publish,
 	})
 	sweeper := sweep.New(log, sweep.Options{
 		Interval: o.SweepInterval, Recent: f.shards,

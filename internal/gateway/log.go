@@ -30,7 +30,7 @@ func openLog(ctx context.Context, o Options, m *redislog.Metrics) (eventlog.Log,
 	dir, isFile := strings.CutPrefix(o.Log.URL, "file:")
 	if isFile {
 		return filelog.Open(filelog.Options{
-			Dir: dir, Shards: o.Log.Shards, Window: o.Log.Window, SweepStep: o.SweepInterval,
+			Dir: dir, Shards: o.Log.Shards, Window: o.Log.Window,
 			MaxEventBytes: o.Log.MaxEventBytes, Logger: o.Logger.With("part", "log"),
 		})
 	}
@@ -42,7 +42,6 @@ func openLog(ctx context.Context, o Options, m *redislog.Metrics) (eventlog.Log,
 		URL: o.Log.URL, Prefix: o.Log.Prefix, Shards: o.Log.Shards,
 		Window: o.Log.Window, SweepStep: o.SweepInterval, MaxEventBytes: o.Log.MaxEventBytes,
 		AllowEviction: o.Log.AllowEviction, Failover: failover,
-		CAFile: o.Log.CAFile, CertFile: o.Log.CertFile, KeyFile: o.Log.KeyFile,
 		Logger: o.Logger.With("part", "log"), Metrics: m,
 	})
 }

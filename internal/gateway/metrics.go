@@ -1,8 +1,6 @@
 package gateway
 
 import (
-	"log/slog"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"downlink/internal/eventlog"
@@ -18,20 +16,22 @@ import (
 // instruments are the parts' metrics. They exist from the start, before the
 // log has been reached, so that a graph has no holes.
 type instruments struct {
-	redis *redislog.Metrics
-	tail  *tail.Metrics
-	shard *shard.Metrics
-	sweep *sweep.Metrics
-	sse   *sse.Metrics
+	redis   *redislog.Metrics
+	publish *publish.Metrics
+	tail    *tail.Metrics
+	shard   *shard.Metrics
+	sweep   *sweep.Metrics
+	sse     *sse.Metrics
 }
 
 func newInstruments(reg prometheus.Registerer) instruments {
 	return instruments{
-		redis: redislog.NewMetrics(reg),
-		tail:  tail.NewMetrics(reg),
-		shard: shard.NewMetrics(reg),
-		sweep: sweep.NewMetrics(reg),
-		sse:   sse.NewMetrics(reg),
+		redis:   redislog.NewMetrics(reg),
+		publish: publish.NewMetrics(reg),
+		tail:    tail.NewMetrics(reg),
+		shard:   shard.NewMetrics(reg),
+		sweep:   sweep.NewMetrics(reg),
+		sse:     sse.NewMetrics(reg),
 	}
 }
 
@@ -41,6 +41,5 @@ func Metrics() prometheus.Gatherer {
 	reg := metrics.NewRegistry(metrics.ReadBuild(""))
 	newInstruments(reg)
 	shard.NewSet(eventlog.Store(nil), shard.Options{Shards: 1}).Register(reg)
-	publish.New(publish.Options{Shards: 1, Logger: slog.New(slog.DiscardHandler), Registerer: reg})
 	return reg
 }

@@ -1,0 +1,194 @@
+package testkit
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A Program is the built binary.
+type Program struct{ path string }
+
+// Build builds the program with the race detector into a directory of the
+// caller's. It is slow for the first time on a machine; call it from TestMain.
+func Build(dir string) (Program, error) {
+	_, file, _, _ := runtime.Caller(0)
+	root := filepath.Join(filepath.Dir(file), "..", "..")
+	p := Program{filepath.Join(dir, "downlink")}
+	cmd := exec.Command("go", "build", "-race", "-o", p.path, "./cmd/downlink")
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return Program{}, fmt.Errorf("building the program: %w\n%s", err, out)
+	}
+	return p, nil
+}
+
+// Command is a run of the program, not started.
+func (p Program) Command(args ...string) *exec.Cmd { return exec.Command(p.path, args...) }
+
+// A Gateway is one running `downlink serve`. Its methods fail the test instead
+// of returning an error.
+type Gateway struct {
+	Device  string // base URL of the devices' port
+	Backend string // base URL of the back end's port
+
+	tb      testing.TB
+	cmd     *exec.Cmd
+	watcher *watcher
+	exited  chan struct{}
+	output  *output
+}
+
+// StartGateway starts `downlink serve` on free loopback ports with further
+// arguments, waits until it is ready, and kills it when the test ends. A data
+// race that it reports fails the test.
+func (p Program) StartGateway(tb testing.TB, args ...string) *Gateway {
+	tb.Helper()
+	g := p.LaunchGateway(tb, args...)
+	g.AwaitReady()
+	return g
+}
+
+// LaunchGateway is StartGateway without the wait.
+func (p Program) LaunchGateway(tb testing.TB, args ...string) *Gateway {
+	tb.Helper()
+	g := &Gateway{tb: tb, output: &output{}, exited: make(chan struct{})}
+	g.cmd = p.Command(append([]string{"serve", "--listen", "127.0.0.1:0", "--backend-listen", "127.0.0.1:0"}, args...)...)
+	g.cmd.Env = append(os.Environ(), "GORACE=halt_on_error=0")
+	g.cmd.Stderr = g.output
+	stdout, err := g.cmd.StdoutPipe()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := g.cmd.Start(); err != nil {
+		tb.Fatalf("starting the gateway: %v", err)
+	}
+	if g.watcher, err = watch(g.cmd.Process.Pid); err != nil {
+		_ = g.cmd.Process.Kill()
+		tb.Fatal(err)
+	}
+	tb.Cleanup(g.finish)
+	found := make(chan struct{})
+	go func() {
+		g.readAddresses(bufio.NewScanner(stdout), found)
+		_ = g.cmd.Wait() // only after all of the output was read
+		close(g.exited)
+	}()
+	select {
+	case <-found:
+	case <-g.exited:
+		tb.Fatalf("the gateway ended at once:\n%s", g.output)
+	case <-time.After(60 * time.Second):
+		tb.Fatalf("the gateway didn't say where it serves:\n%s", g.output)
+	}
+	return g
+}
+
+func (g *Gateway) readAddresses(lines *bufio.Scanner, found chan struct{}) {
+	for lines.Scan() {
+		if url, ok := strings.CutPrefix(lines.Text(), "devices:  "); ok {
+			g.Device = url
+		}
+		if url, ok := strings.CutPrefix(lines.Text(), "back end: "); ok {
+			g.Backend = url
+			close(found)
+		}
+	}
+}
+
+// AwaitReady waits until /readyz says so.
+func (g *Gateway) AwaitReady() {
+	g.tb.Helper()
+	Eventually(g.tb, "the gateway is ready", func() bool {
+		select {
+		case <-g.exited:
+			g.tb.Fatalf("the gateway ended:\n%s", g.output)
+		default:
+		}
+		status, _ := Get(g.tb, g.Backend+"/readyz")
+		return status == 200
+	})
+}
+
+// Kill9 ends the process as a crash would.
+func (g *Gateway) Kill9() {
+	g.watcher.dismiss()
+	_ = g.cmd.Process.Kill()
+	<-g.exited
+}
+
+// Stop freezes the process; Cont lets it go on.
+func (g *Gateway) Stop() { g.signal(syscall.SIGSTOP) }
+
+// Cont lets a frozen process go on.
+func (g *Gateway) Cont() { g.signal(syscall.SIGCONT) }
+
+// Terminate sends SIGTERM and waits for the end; it returns the exit code.
+func (g *Gateway) Terminate() int {
+	g.tb.Helper()
+	g.watcher.dismiss()
+	g.signal(syscall.SIGTERM)
+	select {
+	case <-g.exited:
+	case <-time.After(60 * time.Second):
+		g.tb.Fatalf("the gateway doesn't end:\n%s", g.output)
+	}
+	return g.cmd.ProcessState.ExitCode()
+}
+
+// Pid is the process's ID.
+func (g *Gateway) Pid() int { return g.cmd.Process.Pid }
+
+// Log is what the process has written to standard error.
+func (g *Gateway) Log() string { return g.output.String() }
+
+func (g *Gateway) signal(s syscall.Signal) {
+	g.tb.Helper()
+	if err := g.cmd.Process.Signal(s); err != nil {
+		g.tb.Fatalf("sending %v to the gateway: %v", s, err)
+	}
+}
+
+func (g *Gateway) finish() {
+	select {
+	case <-g.exited:
+	default:
+		_ = g.cmd.Process.Signal(syscall.SIGCONT)
+		g.Kill9()
+	}
+	log := g.output.String()
+	if strings.Contains(log, "DATA RACE") {
+		g.tb.Error("the gateway has a data race")
+	}
+	if g.tb.Failed() {
+		g.tb.Logf("log of the gateway at %s:\n%s", g.Device, log)
+	}
+}
+
+// output gathers what a process writes.
+type output struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.Write(b)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String()
+}

@@ -1,0 +1,123 @@
+package testkit
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// patience is how long a condition may take before its test fails. It guards
+// against hangs; no speed is judged by it.
+const patience = 60 * time.Second
+
+// Eventually waits until a condition holds.
+func Eventually(tb testing.TB, what string, ok func() bool) {
+	tb.Helper()
+	deadline := time.After(patience)
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-deadline:
+			tb.Fatalf("waited in vain: %s", what)
+		case <-tick.C:
+		}
+	}
+}
+
+// Get is the status and body of a GET; a failed one has status 0.
+func Get(tb testing.TB, url string) (status int, body string) {
+	tb.Helper()
+	return exchange(tb, http.MethodGet, url, "", "")
+}
+
+// Post publishes a body and returns status and answer.
+func Post(tb testing.TB, url, contentType, body string) (status int, answer string) {
+	tb.Helper()
+	return exchange(tb, http.MethodPost, url, contentType, body)
+}
+
+func exchange(tb testing.TB, method, url, contentType, body string) (int, string) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if contentType != "" {
+		req.Header.Set("Content-Type", contentType)
+	}
+	req.Close = true // leaves no connection behind
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return resp.StatusCode, string(text)
+}
+
+// A Stream is a raw event stream, line by line.
+type Stream struct {
+	Header http.Header
+	Status int
+	tb     testing.TB
+	body   *bufio.Reader
+	Close  func()
+}
+
+// Open opens an event stream; cursor may be empty. It is closed when the test
+// ends.
+func Open(tb testing.TB, url, cursor string) *Stream {
+	tb.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	tb.Cleanup(cancel)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if cursor != "" {
+		req.Header.Set("Last-Event-ID", cursor)
+	}
+	transport := &http.Transport{DisableKeepAlives: true}
+	resp, err := (&http.Client{Transport: transport}).Do(req)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return &Stream{Header: resp.Header, Status: resp.StatusCode, tb: tb, body: bufio.NewReader(resp.Body), Close: func() {
+		cancel()
+		resp.Body.Close() //nolint:errcheck // the request was cancelled
+	}}
+}
+
+// Line is the next line without its end; ok is false at the end of the stream.
+func (s *Stream) Line() (line string, ok bool) {
+	text, err := s.body.ReadString('\n')
+	return strings.TrimSuffix(text, "\n"), err == nil
+}
+
+// Until reads up to a line with the given start and returns all that it read.
+func (s *Stream) Until(start string) string {
+	s.tb.Helper()
+	timer := time.AfterFunc(patience, s.Close)
+	defer timer.Stop()
+	var all strings.Builder
+	for {
+		line, ok := s.Line()
+		if !ok {
+			s.tb.Fatalf("the stream ended without a line that begins with %q; it had:\n%s", start, all.String())
+		}
+		all.WriteString(line + "\n")
+		if strings.HasPrefix(line, start) {
+			return all.String()
+		}
+	}
+}

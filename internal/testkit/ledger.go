@@ -1,0 +1,253 @@
+package testkit
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"downlink/client"
+)
+
+// A Ledger holds what was published against what each device has finished.
+// Devices are clients that commit, and reconnect at random; publishers repeat
+// what wasn't acknowledged under the same idempotency key. So each device must
+// see 1, 2, 3 … without a gap, a repeat or a step back.
+type Ledger struct {
+	names []string
+
+	mu       sync.Mutex
+	acked    []int // highest number that was acknowledged, by device
+	finished []int
+	faults   []string
+	begun    int                       // devices that have got their first position
+	resyncs  map[string]int            // by reason, the first of each device left out
+	justify  func(client.Resync) error // nil: no resync is justified
+}
+
+// NewLedger makes a ledger of devices with the given prefix.
+func NewLedger(prefix string, devices int) *Ledger {
+	l := &Ledger{acked: make([]int, devices), finished: make([]int, devices), resyncs: make(map[string]int)}
+	for i := range devices {
+		l.names = append(l.names, fmt.Sprintf("%s-%d", prefix, i))
+	}
+	return l
+}
+
+// Connect runs all devices until ctx ends. where picks a gateway for each
+// connection; a connection lasts about stay, at random, and never ends by
+// itself if stay is 0.
+func (l *Ledger) Connect(ctx context.Context, where func() string, stay time.Duration) {
+	var wg sync.WaitGroup
+	for i := range l.names {
+		wg.Go(func() { l.device(ctx, i, where, stay) })
+	}
+	wg.Wait()
+}
+
+func (l *Ledger) device(ctx context.Context, i int, where func() string, stay time.Duration) {
+	store := &client.MemoryStore{}
+	first := true
+	handler := client.Handler{
+		Event: func(_ context.Context, e client.Event) error { l.finish(i, e); return nil },
+		Resync: func(_ context.Context, r client.Resync) error {
+			l.resynced(i, r, first)
+			first = false
+			return nil
+		},
+	}
+	for ctx.Err() == nil {
+		life, cancel := context.WithCancel(ctx)
+		if stay > 0 {
+			time.AfterFunc(time.Duration(rand.Int64N(int64(2*stay))), cancel)
+		}
+		c := &client.Client{URL: where(), Device: l.names[i], Cursors: store}
+		err := c.Run(life, handler)
+		if life.Err() == nil {
+			l.fault("%s: the client gave up: %v", l.names[i], err)
+			cancel()
+			return
+		}
+		cancel()
+	}
+}
+
+func (l *Ledger) finish(i int, e client.Event) {
+	var body struct{ N int }
+	if err := json.Unmarshal([]byte(e.Data), &body); err != nil {
+		l.fault("%s: %q isn't what was published", l.names[i], e.Data)
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch want := l.finished[i] + 1; {
+	case body.N > want:
+		l.faultLocked("%s: gap, %d after %d (id %s)", l.names[i], body.N, l.finished[i], e.ID)
+	case body.N < want:
+		l.faultLocked("%s: repeat, %d after %d (id %s)", l.names[i], body.N, l.finished[i], e.ID)
+		return
+	}
+	l.finished[i] = body.N
+}
+
+func (l *Ledger) resynced(i int, r client.Resync, first bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if first && r.Reason == "no-cursor" {
+		l.begun++
+		return
+	}
+	l.resyncs[r.Reason]++
+	if l.justify == nil {
+		l.faultLocked("%s: resync %s at %s", l.names[i], r.Reason, r.ID)
+		return
+	}
+	if err := l.justify(r); err != nil {
+		l.faultLocked("%s: %v", l.names[i], err)
+	}
+	l.finished[i] = l.acked[i] // the full state holds what was acknowledged
+}
+
+func (l *Ledger) fault(format string, args ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.faultLocked(format, args...)
+}
+
+func (l *Ledger) faultLocked(format string, args ...any) {
+	l.faults = append(l.faults, fmt.Sprintf(format, args...))
+}
+
+// AwaitBegun waits until every device has its first position: what is
+// published from then on is owed to it.
+func (l *Ledger) AwaitBegun(tb testing.TB) {
+	tb.Helper()
+	Eventually(tb, "every device has got its first position", func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.begun == len(l.names)
+	})
+}
+
+// Publish sends about rate events a second, in batches to all devices in
+// turn, until ctx ends. where picks a back end for each attempt.
+func (l *Ledger) Publish(ctx context.Context, where func() string, rate int) {
+	const batches = 20 // a second
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	web := &http.Client{Transport: transport, Timeout: 15 * time.Second}
+	tick := time.NewTicker(time.Second / batches)
+	defer tick.Stop()
+	for next := 0; ; next += rate / batches {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		// A batch that was begun is finished: it may be half stored already.
+		l.batch(ctx, web, where, next, rate/batches)
+	}
+}
+
+// batch publishes one event to each of n devices, until all are acknowledged.
+func (l *Ledger) batch(ctx context.Context, web *http.Client, where func() string, from, n int) {
+	n = min(n, len(l.names))
+	open := make(map[int]string, n) // line by device
+	order := make([]int, 0, n)
+	l.mu.Lock()
+	for k := range n {
+		i := (from + k) % len(l.names)
+		number := l.acked[i] + 1
+		open[i] = fmt.Sprintf(`{"device":%q,"type":"n","payload":{"n":%d},"idem":"%s/%d"}`, l.names[i], number, l.names[i], number)
+		order = append(order, i)
+	}
+	l.mu.Unlock()
+	for len(open) > 0 {
+		var lines []string
+		var sent []int
+		for _, i := range order {
+			if line, ok := open[i]; ok {
+				lines, sent = append(lines, line), append(sent, i)
+			}
+		}
+		if !l.send(web, where(), lines, sent, open) && ctx.Err() != nil {
+			return // the test is over and the log is away
+		}
+	}
+}
+
+// send posts lines and takes what was acknowledged out of open.
+func (l *Ledger) send(web *http.Client, backend string, lines []string, sent []int, open map[int]string) bool {
+	resp, err := web.Post(backend+"/v1/events", "application/x-ndjson", strings.NewReader(strings.Join(lines, "\n")+"\n"))
+	if err != nil {
+		return false
+	}
+	defer resp.Body.Close()
+	answers := bufio.NewScanner(resp.Body)
+	for k := 0; answers.Scan() && k < len(sent); k++ {
+		var answer struct{ ID string }
+		if json.Unmarshal(answers.Bytes(), &answer) == nil && answer.ID != "" {
+			l.mu.Lock()
+			l.acked[sent[k]]++
+			l.mu.Unlock()
+			delete(open, sent[k])
+		}
+	}
+	return resp.StatusCode == http.StatusOK
+}
+
+// Settle waits until every device has finished what was acknowledged for it,
+// then fails the test for every gap, repeat and resync. It returns how many
+// events went through.
+func (l *Ledger) Settle(tb testing.TB) (events int) {
+	tb.Helper()
+	Eventually(tb, "every device has finished what was acknowledged for it", func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if len(l.faults) > 0 {
+			return true
+		}
+		for i := range l.names {
+			if l.finished[i] < l.acked[i] {
+				return false
+			}
+		}
+		return true
+	})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for k, f := range l.faults {
+		if k == 20 {
+			tb.Errorf("… and %d more", len(l.faults)-k)
+			break
+		}
+		tb.Error(f)
+	}
+	for _, n := range l.finished {
+		events += n
+	}
+	if events == 0 {
+		tb.Error("nothing was published: the ledger proves nothing")
+	}
+	return events
+}
+
+// Justify lets resyncs pass that it returns nil for. Call it before Connect.
+func (l *Ledger) Justify(rule func(client.Resync) error) { l.justify = rule }
+
+// Resyncs counts the resyncs after each device's first, by reason.
+func (l *Ledger) Resyncs() map[string]int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	counts := make(map[string]int, len(l.resyncs))
+	for reason, n := range l.resyncs {
+		counts[reason] = n
+	}
+	return counts
+}
