@@ -192,7 +192,7 @@ func TestPositions(t *testing.T) {
 		g := newGateway(t, func(w http.ResponseWriter, r *http.Request) {
 			for i := range 30 { // ten minutes of keep-alives
 				stream(w, fmt.Sprintf("id: %d-0\n\n", 100+i))
-				time.Sleep(20 * time.Second)
+				pass(20 * time.Second)
 			}
 		})
 		store := &countingStore{}

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"sync"
 	"testing"
+	"time"
 )
 
 // A pipeListener is a network in memory. Blocking on it is known to synctest,
@@ -65,4 +66,9 @@ func serve(t *testing.T, h http.HandlerFunc) *Client {
 	transport := &http.Transport{DialContext: l.dial}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &Client{URL: server.URL, HTTPClient: &http.Client{Transport: transport}}
+}
+
+// pass lets virtual time pass.
+func pass(d time.Duration) {
+	time.Sleep(d) //nolint:forbidigo // always inside a synctest bubble
 }

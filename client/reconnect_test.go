@@ -145,7 +145,7 @@ func TestKeepAlivesAreNoSilence(t *testing.T) {
 		g := newGateway(t, func(w http.ResponseWriter, r *http.Request) {
 			for range 60 {
 				stream(w, ": ping\n\n")
-				time.Sleep(20 * time.Second)
+				pass(20 * time.Second)
 			}
 		})
 		g.client.Silence = 30 * time.Second
@@ -162,7 +162,7 @@ func TestSlowHandlerIsNoSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGateway(t, func(w http.ResponseWriter, r *http.Request) {
 			stream(w, "id: 1-0\ndata: a\n\n")
-			time.Sleep(5 * time.Minute)
+			pass(5 * time.Minute)
 			stream(w, "id: 2-0\ndata: b\n\n")
 			<-r.Context().Done()
 		})
@@ -173,7 +173,7 @@ func TestSlowHandlerIsNoSilence(t *testing.T) {
 		_ = g.client.Run(ctx, Handler{Event: func(context.Context, Event) error {
 			seen++
 			if seen == 1 {
-				time.Sleep(5*time.Minute - time.Second)
+				pass(5*time.Minute - time.Second)
 			}
 			return nil
 		}})

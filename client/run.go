@@ -39,8 +39,7 @@ func (r *run) loop(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		var f *final
-		if errors.As(err, &f) {
+		if f, ok := errors.AsType[*final](err); ok {
 			return f.err
 		}
 		if err := r.cursor.flush(); err != nil {
@@ -144,8 +143,7 @@ func (r *run) lost(ctx context.Context, doing string, err error) error {
 	if cause := context.Cause(ctx); errors.Is(cause, errSilent) {
 		err = cause
 	}
-	var u *url.Error
-	if errors.As(err, &u) {
+	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
 	}
 	return fmt.Errorf("%s: %s: %w", r.url.Host, doing, err)
@@ -215,8 +213,7 @@ func (r *run) delay(err error) time.Duration {
 	if !ok {
 		retry = defaultRetry
 	}
-	var refused *refusal
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*refusal](err); ok {
 		retry = max(retry, refused.after)
 	}
 	retry = min(max(retry, minRetry), maxRetry)

@@ -49,7 +49,7 @@ func TestValidateDevice(t *testing.T) {
 // badTexts are refused in every field that must stay on one line.
 func badTexts() []string {
 	bad := []string{"\xff", "a\xe2\x80", "\xed\xa0\x80", "a\u2028", "a\u2029b"}
-	for r := rune(0); r < 0x20; r++ {
+	for r := range rune(0x20) {
 		bad = append(bad, "a"+string(r)+"b")
 	}
 	for r := rune(0x7f); r <= 0x9f; r++ {

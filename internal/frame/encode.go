@@ -25,10 +25,11 @@ const maxIDBytes = 20 + 1 + 20
 // AppendEvent adds the frame of an event to dst: its ID, its type, and one data
 // line for each line of the payload, where LF, CR LF and CR all end a line. A
 // reader joins the lines with LF, so CR LF and CR reach the device as LF and
-// everything else as it was. It allocates only if dst has too little room.
+// everything else as it was. It allocates only if dst has too little room, and
+// then once: AppendEvent(nil, …) is the way to get a frame of its own.
 func AppendEvent(dst []byte, id event.ID, typ, payload string) []byte {
 	breaks := strings.Count(payload, "\n") + strings.Count(payload, "\r")
-	dst = slices.Grow(dst, len("id: \nevent: \ndata: \n\n")+maxIDBytes+3*len(typ)+len(payload)+breaks*len("data: "))
+	dst = slices.Grow(dst, len("id: \nevent: \ndata: \n\n")+maxIDBytes+len(typ)+len(payload)+breaks*len("data: "))
 	dst = appendID(dst, id)
 	dst = append(dst, "event: "...)
 	dst = appendLine(dst, typ, "\uFFFD")
