@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Headers of the device contract (design §4).
+// Headers of the device contract (docs/protocol.md).
 const (
 	headerClient  = "Downlink-Client"
 	headerGroups  = "Downlink-Groups"

@@ -15,7 +15,7 @@ import (
 	"downlink/internal/event"
 )
 
-// Ping is the keep-alive of design §4.5 for a session whose shard hasn't moved.
+// Ping is the keep-alive for a session whose shard has not moved on.
 // Its blank line dispatches nothing; it makes the ping a unit like the others.
 const Ping = ": ping\n\n"
 
@@ -83,7 +83,7 @@ func AppendComment(dst []byte, text string) []byte {
 	return append(dst, "\n\n"...)
 }
 
-// AppendResync adds the frame of design §4.3: id is the position from which
+// AppendResync adds a resync frame: id is the position from which
 // live delivery continues, after how long the device should wait before it
 // fetches its full state (whole milliseconds; a negative one counts as 0).
 func AppendResync(dst []byte, id event.ID, reason event.Reason, after time.Duration) []byte {
