@@ -69,7 +69,7 @@ func (l *Loader) Options() []kong.Option {
 		kong.TypeMapper(reflect.TypeFor[Bytes](), l.mapper()),
 		kong.TypeMapper(reflect.TypeFor[int](), l.mapper()),
 		kong.Resolvers(kong.ResolverFunc(l.resolve)),
-		kong.ConfigureHelp(kong.HelpOptions{ValueFormatter: helpText}),
+		kong.ValueFormatter(helpText),
 	}
 }
 

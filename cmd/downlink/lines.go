@@ -1,0 +1,165 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"time"
+)
+
+// What goes into one request of a batch: few enough to repeat it, enough to be fast.
+const (
+	partLines = 1000
+	partBytes = 4 << 20
+)
+
+// sendLines posts NDJSON in parts, each under a key of its own, prints the
+// answers, and shows its progress to a person.
+func sendLines(ctx context.Context, s *sender, io console) error {
+	in := bufio.NewReaderSize(io.in, 64<<10)
+	p := newProgress(io.err)
+	defer p.end()
+	for number := 1; ; number++ {
+		part, n, end := readPart(in)
+		if n > 0 {
+			answer, err := s.send(ctx, "application/x-ndjson", fmt.Sprintf("%s-%d", s.run, number), part, allAnswered(n))
+			if len(answer) > 0 && bytes.HasPrefix(answer, []byte("{")) {
+				if _, err := io.out.Write(answer); err != nil {
+					return err
+				}
+			}
+			if err != nil {
+				return fmt.Errorf("lines %d to %d: %w", p.sent+1, p.sent+n, err)
+			}
+			p.add(n, bytes.Count(answer, []byte(`{"error":`)))
+		}
+		switch {
+		case errors.Is(end, errEnd):
+			return p.result()
+		case end != nil:
+			return end
+		}
+	}
+}
+
+var (
+	errEnd     = errors.New("end of input")
+	errTooLong = fmt.Errorf("a line of standard input has more than %d bytes, which no gateway takes as one event", maxInput)
+)
+
+// readPart collects lines until a bound, the end, or a pause of the input.
+func readPart(in *bufio.Reader) (part []byte, lines int, end error) {
+	for lines < partLines && len(part) < partBytes {
+		if ready, _ := in.Peek(in.Buffered()); lines > 0 && bytes.IndexByte(ready, '\n') < 0 {
+			return part, lines, nil
+		}
+		before := len(part)
+		for {
+			piece, err := in.ReadSlice('\n')
+			part = append(part, piece...)
+			if len(part)-before > maxInput {
+				return part[:before], lines, errTooLong
+			}
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, bufio.ErrBufferFull) {
+				if end = errEnd; err != io.EOF {
+					end = fmt.Errorf("standard input can't be read: %w", err)
+				}
+				break
+			}
+		}
+		if len(bytes.TrimSpace(part[before:])) > 0 {
+			lines++
+		}
+		if end != nil {
+			return part, lines, end
+		}
+	}
+	return part, lines, nil
+}
+
+// allAnswered wants an answer for each of n lines, none of them a failure of
+// the log: those are stored by a repetition, and the others are replayed.
+func allAnswered(n int) func(*http.Response, []byte) error {
+	return func(resp *http.Response, body []byte) error {
+		if resp.StatusCode != http.StatusOK {
+			return refusalOf(resp.StatusCode, body)
+		}
+		answers := 0
+		for line := range bytes.Lines(body) {
+			var a struct {
+				Error *struct{ Status int }
+			}
+			if err := json.Unmarshal(line, &a); err != nil {
+				return &temporary{err: errors.New("the answer broke off")}
+			}
+			if a.Error != nil && a.Error.Status >= http.StatusInternalServerError {
+				return &temporary{err: refusalIn(line)}
+			}
+			answers++
+		}
+		if answers != n {
+			return &temporary{err: fmt.Errorf("%d of %d lines were answered", answers, n)}
+		}
+		return nil
+	}
+}
+
+func refusalIn(line []byte) error {
+	var a struct{ Error json.RawMessage }
+	_ = json.Unmarshal(line, &a) // it was read before
+	return refusalOf(http.StatusServiceUnavailable, a.Error)
+}
+
+// progress counts, and tells a person twice a second on one line.
+type progress struct {
+	w             io.Writer // nil where nobody watches
+	sent, refused int
+	shown         time.Time
+}
+
+func newProgress(w io.Writer) *progress {
+	p := &progress{}
+	if f, ok := w.(*os.File); ok {
+		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
+			p.w = w
+		}
+	}
+	return p
+}
+
+func (p *progress) add(lines, refused int) {
+	p.sent += lines
+	p.refused += refused
+	if p.w != nil && time.Since(p.shown) > 500*time.Millisecond {
+		p.shown = time.Now()
+		p.show("\r")
+	}
+}
+
+func (p *progress) show(start string) {
+	fmt.Fprintf(p.w, "%s%d sent, %d refused", start, p.sent, p.refused) //nolint:errcheck // nowhere else to complain
+}
+
+func (p *progress) end() {
+	if p.w != nil && !p.shown.IsZero() {
+		p.show("\r")
+		fmt.Fprintln(p.w) //nolint:errcheck // nowhere else to complain
+	}
+}
+
+// result is the error that refused lines mean for the exit code.
+func (p *progress) result() error {
+	if p.refused == 0 {
+		return nil
+	}
+	return refused(fmt.Errorf("%d of %d lines were refused; the answers that begin with {\"error\" say why", p.refused, p.sent))
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+	"unicode"
+
+	"downlink/client"
+)
+
+// listenCmd is a device on the terminal.
+type listenCmd struct {
+	Device     string        `required:"" placeholder:"ID" help:"Device to be. Works where the gateway runs without authentication."`
+	URL        string        `name:"url" default:"http://127.0.0.1:8080" env:"DOWNLINK_URL" help:"The gateway's devices' port."`
+	CursorFile string        `placeholder:"FILE" help:"Keep the position here, so that the next run continues where this one ended."`
+	Earliest   bool          `help:"Without a position, ask for all that the gateway's window still holds."`
+	JSON       bool          `name:"json" help:"Print each event as one JSON object, exactly as it came."`
+	Silence    time.Duration `default:"1m" help:"Reconnect when the gateway sends nothing for so long: three of its keep-alives."`
+}
+
+// Run prints events until a signal. An event is committed after it was printed.
+func (c *listenCmd) Run(io console) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	defer stop()
+	device := client.Client{URL: c.URL, Device: c.Device, Earliest: c.Earliest, Silence: c.Silence}
+	if c.CursorFile != "" {
+		device.Cursors = &client.FileStore{Path: c.CursorFile}
+	}
+	err := device.Run(ctx, client.Handler{
+		Event: func(_ context.Context, e client.Event) error {
+			return c.print(io, listened{ID: e.ID, Type: e.Type, Data: e.Data})
+		},
+		Resync: func(_ context.Context, r client.Resync) error {
+			// The device contract keeps this type for the gateway, so no event looks like it.
+			return c.print(io, listened{ID: r.ID, Type: "resync", Data: r.Reason})
+		},
+		Status: func(s client.Status) { fmt.Fprintln(io.err, describe(s)) }, //nolint:errcheck // nowhere else to complain
+	})
+	switch {
+	case ctx.Err() != nil && !errors.Is(err, os.ErrPermission) && errors.Is(err, ctx.Err()):
+		return nil
+	case errors.Is(err, client.ErrUnauthorized), errors.Is(err, client.ErrRevoked), errors.Is(err, client.ErrRefused):
+		return refused(err)
+	}
+	return err
+}
+
+// listened is an event as it is printed.
+type listened struct {
+	ID   string `json:"id"`
+	Type string `json:"type"`
+	Data string `json:"data"`
+}
+
+func (c *listenCmd) print(io console, e listened) error {
+	if c.JSON {
+		return json.NewEncoder(io.out).Encode(e)
+	}
+	_, err := fmt.Fprintf(io.out, "%s\t%s\t%s\n", e.ID, visible(e.Type), visible(e.Data))
+	return err
+}
+
+// visible keeps an event on one line, and its sender from steering the terminal.
+func visible(text string) string {
+	if !strings.ContainsFunc(text, unicode.IsControl) {
+		return text
+	}
+	var b strings.Builder
+	for _, r := range text {
+		if unicode.IsControl(r) {
+			quoted := fmt.Sprintf("%q", r)
+			b.WriteString(quoted[1 : len(quoted)-1])
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+func describe(s client.Status) string {
+	switch {
+	case s.Connected:
+		return "connected"
+	case s.Err != nil:
+		return fmt.Sprintf("not connected: %v; trying again in %s", s.Err, s.Wait.Round(time.Millisecond))
+	default:
+		return fmt.Sprintf("the gateway ended the stream; connecting again in %s", s.Wait.Round(time.Millisecond))
+	}
+}

@@ -1,0 +1,73 @@
+// Command downlink is the gateway and its tools: serve, publish, listen,
+// check, version. It owns the command line, the exit codes and what a person
+// reads on the terminal; the work is done in the packages. Its invariant: an
+// error message says what to do next, and holds no password.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/alecthomas/kong"
+
+	"downlink/internal/config"
+)
+
+// version is set by the build: -ldflags "-X main.version=…".
+var version string
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Environ(), console{os.Stdin, os.Stdout, os.Stderr}))
+}
+
+// A console is what a command talks to.
+type console struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+// commands is the grammar of the command line.
+type commands struct {
+	Serve   serveCmd   `cmd:"" help:"Run the gateway."`
+	Publish publishCmd `cmd:"" help:"Send events to devices, through a gateway's back-end port."`
+	Listen  listenCmd  `cmd:"" help:"Be a device on the terminal: print its events."`
+	Check   checkCmd   `cmd:"" help:"Check the configuration: report all problems at once, or print every effective value and where it comes from."`
+	Version versionCmd `cmd:"" help:"Print the version."`
+}
+
+// run executes a command line and returns the exit code.
+func run(args, environ []string, io console) int {
+	var cmds commands
+	loader := config.NewLoader(environ)
+	parser, helped, err := newParser(&cmds, loader, io)
+	if err != nil {
+		return report(io.err, err)
+	}
+	ctx, err := parser.Parse(args)
+	if *helped {
+		return exitDone
+	}
+	if err != nil {
+		// kong repeats the words that it doesn't understand; a URL may be among them.
+		hint := "downlink --help"
+		if parse, ok := errors.AsType[*kong.ParseError](err); ok && parse.Context.Selected() != nil {
+			hint = "downlink " + parse.Context.Selected().Name + " --help"
+		}
+		return report(io.err, usage(fmt.Errorf("%s\n%q tells more", config.Mask(err.Error()), hint)))
+	}
+	return report(io.err, ctx.Run(loader, io))
+}
+
+// newParser also returns whether help was asked for and printed.
+func newParser(cmds *commands, loader *config.Loader, io console) (*kong.Kong, *bool, error) {
+	helped := new(bool)
+	parser, err := kong.New(cmds, append(loader.Options(),
+		kong.Name("downlink"),
+		kong.Description("Pushes events to devices that stay connected, and resumes where each left off.\n\n"+exitCodes()),
+		kong.Writers(io.out, io.err),
+		kong.Exit(func(int) { *helped = true }),
+	)...)
+	return parser, helped, err
+}
