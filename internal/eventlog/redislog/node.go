@@ -153,16 +153,18 @@ func (n *node) doMulti(ctx context.Context, call callName, cmds ...rueidis.Compl
 	return results, err
 }
 
+// firstError is what the metrics count: a nil reply and a script that the
+// server doesn't know yet are answers, not failures.
 func firstError(results []rueidis.RedisResult, err error) error {
+	if err != nil {
+		return err
+	}
 	for i := range results {
-		if err == nil || rueidis.IsRedisNil(err) {
-			err = results[i].Error()
+		if err := results[i].Error(); err != nil && !rueidis.IsRedisNil(err) && !noScript(err) {
+			return err
 		}
 	}
-	if rueidis.IsRedisNil(err) {
-		return nil
-	}
-	return err
+	return nil
 }
 
 // translate turns the client's error into one of the contract's.

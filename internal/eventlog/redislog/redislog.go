@@ -45,7 +45,7 @@ type Options struct {
 	AllowEviction bool          // accept a server that may evict keys, and with them events
 	Failover      Failover      // default Cautious
 	CallTimeout   time.Duration // limit of a call whose context has none; default 3 s
-	BlockTime     time.Duration // how long a Read waits for entries; default 2 s
+	BlockTime     time.Duration // how long a Read waits for entries, within BlockTime + CallTimeout in all; default 2 s
 	Logger        *slog.Logger
 	Metrics       *Metrics // from NewMetrics
 

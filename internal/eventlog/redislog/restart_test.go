@@ -220,7 +220,7 @@ func TestFrozenServer(t *testing.T) {
 		}
 	}
 	const slack = time.Second
-	within("Read", r.opts.BlockTime+readSlack+slack, func() error {
+	within("Read", r.opts.BlockTime+r.opts.CallTimeout+slack, func() error {
 		_, err := r.Read(context.Background(), 0, positions)
 		return err
 	})

@@ -12,7 +12,7 @@ import (
 const (
 	// sweepEntries is how many entries one step removes at most, so that no
 	// script blocks Redis for more than a few milliseconds.
-	sweepEntries = 2000
+	sweepEntries = 1000
 	// sweepBytes is how much is read for one step where memory doesn't help.
 	sweepBytes = 4 << 20
 	// marksInWindow is how many marks a window has at most: an entry is kept

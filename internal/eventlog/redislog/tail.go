@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"downlink/internal/event"
@@ -13,12 +14,12 @@ import (
 	"github.com/redis/rueidis"
 )
 
+// How large the reply to one Read may be, in bytes. A reply that didn't come in
+// time halves it, so that a slow line or a loaded server is asked for less each
+// time instead of for the same again; one that came doubles it.
 const (
-	// readBudget is how large the reply to one Read may be, in bytes.
-	readBudget = 8 << 20
-	// readSlack is how long after the server's own limit a Read gives up: a
-	// server that is frozen doesn't keep its limit.
-	readSlack = 2 * time.Second
+	leastBudget = 64 << 10
+	mostBudget  = 8 << 20
 )
 
 // A tail is the connection on which one group's blocking reads wait. Nothing
@@ -26,7 +27,8 @@ const (
 type tail struct {
 	// Set at construction.
 	node  *node
-	block time.Duration
+	block time.Duration // how long the server waits
+	limit time.Duration // how long we do: a frozen server doesn't keep its own limit
 	sizes *sizer
 
 	*wire
@@ -38,10 +40,14 @@ type wire struct {
 	mu      sync.Mutex
 	client  rueidis.DedicatedClient // nil: connect first
 	release func()
+
+	budget atomic.Int64
 }
 
 func newTail(n *node, opts *Options) tail {
-	return tail{node: n, block: opts.BlockTime, sizes: newSizer(), wire: new(wire)}
+	t := tail{node: n, block: opts.BlockTime, limit: opts.BlockTime + opts.CallTimeout, sizes: newSizer(), wire: new(wire)}
+	t.budget.Store(mostBudget)
+	return t
 }
 
 // Read waits until a shard of the group holds entries after its position.
@@ -57,7 +63,7 @@ func (g *group) read(ctx context.Context, after []event.ID, maxPayload int) ([]e
 	for i, id := range after {
 		positions[i] = id.String() // never "$": it would lose what comes between two reads
 	}
-	count := g.tail.sizes.count(readBudget, len(g.keys))
+	count := g.tail.sizes.count(int(g.tail.budget.Load()), len(g.keys))
 	cmd := g.node.client.B().Xread().Count(count).Block(g.tail.block.Milliseconds()).
 		Streams().Key(g.keys...).Id(positions...).Build()
 	reply, err := g.tail.do(ctx, cmd)
@@ -94,7 +100,7 @@ func (g *group) read(ctx context.Context, after []event.ID, maxPayload int) ([]e
 
 // do runs one blocking command and gives the connection up if it fails.
 func (t *tail) do(ctx context.Context, cmd rueidis.Completed) (rueidis.RedisMessage, error) {
-	bounded, cancel := context.WithTimeout(ctx, t.block+readSlack)
+	bounded, cancel := context.WithTimeout(ctx, t.limit)
 	defer cancel()
 	began := time.Now()
 	result, err := run(bounded, t.node, true, func(work context.Context) rueidis.RedisResult {
@@ -107,8 +113,12 @@ func (t *tail) do(ctx context.Context, cmd rueidis.Completed) (rueidis.RedisMess
 	case ctx.Err() != nil:
 		return rueidis.RedisMessage{}, unavailable(ctx.Err())
 	case err == nil || rueidis.IsRedisNil(err):
+		t.budget.Store(min(2*t.budget.Load(), mostBudget))
 		m, _ := result.ToMessage()
 		return m, err
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		t.budget.Store(max(t.budget.Load()/2, leastBudget))
 	}
 	t.node.metrics.observe(callRead, time.Since(began), err)
 	if errors.Is(err, eventlog.ErrUnavailable) || errors.Is(err, eventlog.ErrClosed) {

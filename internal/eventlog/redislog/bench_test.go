@@ -1,0 +1,140 @@
+package redislog
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"downlink/internal/event"
+	"downlink/internal/eventlog"
+	"downlink/internal/testkit"
+)
+
+func benchLog(b *testing.B, change func(*Options)) (*Log, *testkit.Redis) {
+	b.Helper()
+	r := testkit.StartRedis(b)
+	opts := testOptions(b, r)
+	opts.Shards = 64
+	if change != nil {
+		change(&opts)
+	}
+	return open(b, opts), r
+}
+
+var benchPayload = strings.Repeat("x", 300)
+
+func benchEvent(n uint64) event.Event {
+	return event.Event{Target: fmt.Sprint("pos-", n%5000), Type: "order.push", Payload: benchPayload}
+}
+
+func BenchmarkAppend(b *testing.B) {
+	for _, publishers := range []int{1, 20, 200} {
+		for _, size := range []int{1, 100} {
+			for _, once := range []bool{false, true} {
+				if once && size > 1 {
+					continue
+				}
+				b.Run(fmt.Sprintf("publishers=%d/batch=%d/once=%v", publishers, size, once), func(b *testing.B) {
+					l, _ := benchLog(b, nil)
+					b.SetParallelism(publishers)
+					var n atomic.Uint64
+					b.RunParallel(func(pb *testing.PB) {
+						for pb.Next() {
+							batch := make([]eventlog.Append, size)
+							for i := range batch {
+								k := n.Add(1)
+								e := benchEvent(k)
+								batch[i] = eventlog.Append{Shard: event.Shard(e.Target, 64), Events: []event.Event{e}}
+								if once {
+									batch[i].Once = &eventlog.Once{Scope: "s", Key: fmt.Sprint(k), Fingerprint: "f"}
+								}
+							}
+							for _, res := range l.Append(context.Background(), batch) {
+								if res.Err != nil {
+									b.Error(res.Err)
+								}
+							}
+						}
+					})
+					b.ReportMetric(float64(n.Load())/b.Elapsed().Seconds(), "events/s")
+				})
+			}
+		}
+	}
+}
+
+// BenchmarkJudge asks for 200 devices at once, as a reconnect storm does.
+func BenchmarkJudge(b *testing.B) {
+	l, _ := benchLog(b, nil)
+	var questions []eventlog.Question
+	for i := range 200 {
+		res := l.Append(context.Background(), []eventlog.Append{{Events: []event.Event{benchEvent(uint64(i))}}})[0]
+		questions = append(questions, eventlog.Question{Cursor: res.IDs[0], Targets: []string{fmt.Sprint("pos-", i), "*", "@shop"}})
+	}
+	for _, n := range []int{1, 200} {
+		b.Run(fmt.Sprint("questions=", n), func(b *testing.B) {
+			for b.Loop() {
+				if _, _, err := l.Judge(context.Background(), 0, questions[:n]); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkInspect(b *testing.B) {
+	l, _ := benchLog(b, nil)
+	for b.Loop() {
+		if _, err := l.Inspect(context.Background(), 0, make([]event.ID, 64)); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkSweep removes 140,000 due entries of 1 KB from one shard, and says
+// how long the longest single command blocked Redis.
+func BenchmarkSweep(b *testing.B) {
+	const due = 140_000
+	payload := strings.Repeat("x", 1000)
+	for b.Loop() {
+		b.StopTimer()
+		l, r := benchLog(b, func(o *Options) { o.Window = 20 * time.Millisecond })
+		if _, err := l.Inspect(context.Background(), 0, make([]event.ID, 64)); err != nil {
+			b.Fatal(err)
+		}
+		commands := make([][]string, due)
+		for i := range commands {
+			commands[i] = []string{"XADD", stream0, "*", "dev", fmt.Sprint("pos-", i%5000), "type", "t", "payload", payload}
+		}
+		r.Pipe(commands...)
+		r.Do("CONFIG", "SET", "slowlog-log-slower-than", "0", "slowlog-max-len", "100000")
+		b.StartTimer()
+		calls, longest := 0, time.Duration(0)
+		for removed := 0; removed < due; calls++ {
+			began := time.Now()
+			report, err := l.Sweep(context.Background(), 0, nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			removed += report.Removed
+			longest = max(longest, time.Since(began))
+		}
+		b.StopTimer()
+		var took []int64 // microseconds
+		for _, entry := range r.Do("SLOWLOG", "GET", "-1").([]any) {
+			if command := entry.([]any)[3].([]any)[0]; command == "EVALSHA" || command == "XRANGE" {
+				took = append(took, entry.([]any)[2].(int64))
+			}
+		}
+		slices.Sort(took)
+		b.ReportMetric(float64(took[len(took)-1])/1000, "longest-command-ms")
+		b.ReportMetric(float64(took[len(took)/2])/1000, "median-command-ms")
+		b.ReportMetric(float64(longest.Microseconds())/1000, "longest-call-ms")
+		b.ReportMetric(float64(calls), "calls")
+		b.StartTimer()
+	}
+}
