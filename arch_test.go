@@ -35,7 +35,7 @@ const (
 )
 
 // testMods are the modules that any test may use.
-var testMods = strings.Join([]string{gocmp, rapid, goleak, chromedp, cdproto, prometheus, xnet}, " ")
+var testMods = strings.Join([]string{gocmp, rapid, goleak, chromedp, cdproto, prometheus, xnet, yaml}, " ")
 
 var rules = map[string]rule{
 	// Words and bytes.
