@@ -1,0 +1,71 @@
+// Command reference writes docs/reference from the code: configuration and its
+// sample file, metrics, command line, errors. It owns the form of those pages
+// and none of their facts. Its invariant: the same code gives the same bytes on
+// every machine, so that a test can compare them with what is checked in.
+package main
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+func main() {
+	check := flag.Bool("check", false, "write nothing; fail if a page differs from the code")
+	root := flag.String("root", ".", "the repository's root")
+	flag.Parse()
+	if err := run(*root, *check); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// A page is a file below docs/reference and what belongs in it.
+type page struct {
+	name string
+	text func(root string) ([]byte, error)
+}
+
+func pages() []page {
+	return []page{
+		{"configuration.md", configuration},
+		{"downlink.yml", sample},
+		{"metrics.md", metricsPage},
+		{"command-line.md", commandLine},
+		{"errors.md", errorsPage},
+	}
+}
+
+// run writes the pages, or compares them.
+func run(root string, check bool) error {
+	dir := filepath.Join(root, "docs", "reference")
+	if !check {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	var differ []error
+	for _, p := range pages() {
+		path := filepath.Join(dir, p.name)
+		want, err := p.text(root)
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+		if !check {
+			if err := os.WriteFile(path, want, 0o644); err != nil {
+				return err
+			}
+			continue
+		}
+		if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
+			differ = append(differ, fmt.Errorf("docs/reference/%s isn't what the code says; run `make docs` and commit the result", p.name))
+		}
+	}
+	return errors.Join(differ...)
+}
+
+// generated stands at the top of every page.
+const generated = "<!-- Written by tools/reference; change the code and run `make docs`. -->\n\n"

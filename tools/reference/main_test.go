@@ -1,0 +1,79 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"downlink/internal/config"
+)
+
+func TestPagesAreWhatTheCodeSays(t *testing.T) {
+	if err := run("../..", true); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAChangedPageIsFound(t *testing.T) {
+	root := t.TempDir()
+	if err := os.CopyFS(filepath.Join(root, "docs", "reference"), os.DirFS("../../docs/reference")); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(root, "docs", "reference", "errors.md")
+	text, err := os.ReadFile(path)
+	if err == nil {
+		err = os.WriteFile(path, append(text, 'x'), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range pages() {
+		want, err := p.text("../..")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(filepath.Join(root, "docs", "reference", p.name))
+		if same := err == nil && string(got) == string(want); same == (p.name == "errors.md") {
+			t.Errorf("%s: same is %v", p.name, same)
+		}
+	}
+}
+
+// The sample file is a file that the gateway takes, and changes nothing.
+func TestSampleIsValidAndChangesNothing(t *testing.T) {
+	text, err := sample("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "downlink.yml")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	with, err := config.Load([]string{"--insecure-no-auth", "--config", path}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	without, err := config.Load([]string{"--insecure-no-auth"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	with.File = ""
+	if *with != *without {
+		t.Errorf("%+v\nwant %+v", with, without)
+	}
+}
+
+func TestMetricsAreDescribedWithTheirLabels(t *testing.T) {
+	r := prometheus.NewRegistry()
+	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "downlink_x_total", Help: "a|b"}, []string{"result"})
+	v.WithLabelValues("bad")
+	v.WithLabelValues("good")
+	r.MustRegister(v, prometheus.NewGauge(prometheus.GaugeOpts{Name: "other_x", Help: "not ours"}))
+	got, err := describeMetrics(r)
+	if err != nil || !strings.Contains(string(got), "| `downlink_x_total` | counter | `result`: bad, good | a\\|b |") || strings.Contains(string(got), "other_x") {
+		t.Errorf("%v\n%s", err, got)
+	}
+}
