@@ -87,6 +87,9 @@ func TestDiskFails(t *testing.T) {
 				}
 			}
 			d.err.Store(nil)
+			if l.failed.Load() == nil {
+				t.Error("the failure isn't remembered")
+			}
 			if res := l.Append(t.Context(), one("later"))[0]; !errors.Is(res.Err, c.want) {
 				t.Errorf("Append after a failed write = %+v; nobody knows what is stored", res)
 			}
@@ -134,6 +137,10 @@ func TestNotVisibleBeforeSync(t *testing.T) {
 			t.Fatal(err)
 		}
 		after := make([]event.ID, o.Shards)
+		backlog, err := l.Read(t.Context(), 0, after)
+		if err != nil || len(backlog) != 1 || len(backlog[0].Entries) != len(page.Entries) {
+			t.Fatalf("Read from the start = %+v, %v; Range shows %d", backlog, err, len(page.Entries))
+		}
 		after[0] = first
 		batches, err := l.Read(t.Context(), 0, after)
 		if err != nil {

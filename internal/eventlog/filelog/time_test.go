@@ -54,28 +54,6 @@ func TestClockGoesBack(t *testing.T) {
 	}
 }
 
-// TestClockIsSetForward: a wall clock that jumps while the process runs makes
-// nothing old, for the monotonic clock doesn't jump.
-func TestClockIsSetForward(t *testing.T) {
-	jumped := false
-	o := testOptions(t)
-	o.Window = time.Minute
-	start := time.Now()
-	o.Now = func() time.Time {
-		if !jumped {
-			return time.Now()
-		}
-		return start.Add(time.Since(start)) // what the monotonic reading of a jumped clock says
-	}
-	l := open(t, o)
-	put(t, l, 0, "1")
-	before := l.clock()
-	jumped = true
-	if after := l.clock(); after-before > 1000 {
-		t.Errorf("the log's clock jumped by %d ms", after-before)
-	}
-}
-
 // TestNotesArePruned: after NotesKept the notes go, and Since rises to exactly
 // what was pruned: nobody else comes into doubt.
 func TestNotesArePruned(t *testing.T) {
@@ -220,6 +198,52 @@ func TestDue(t *testing.T) {
 	for now, want := range map[uint64]uint64{0: 0, 149: 0, 150: 2, 249: 2, 250: 3, 1000: 3} {
 		if got := due(marks, now, 50*time.Millisecond); got.Ms != want {
 			t.Errorf("due at %d = %d, want %d", now, got.Ms, want)
+		}
+	}
+}
+
+// TestMarksAreSpaced: however often the sweepers come, a window has some sixty
+// marks, and what they cost is small.
+func TestMarksAreSpaced(t *testing.T) {
+	c := &clock{}
+	o := testOptions(t)
+	o.Now = c.now
+	l := open(t, o)
+	for range 300 {
+		put(t, l, 0, "p")
+		sweepAll(t, l, 0)
+		c.move(o.Window / 300)
+	}
+	rec, _ := l.shards[0].look()
+	if n := len(rec.Marks); n < 50 || n > 62 {
+		t.Errorf("a window has %d marks, want some 60", n)
+	}
+}
+
+// TestSamePlanTwice: two sweepers that have worked out the same step take it
+// once.
+func TestSamePlanTwice(t *testing.T) {
+	c := &clock{}
+	o := testOptions(t)
+	o.Now, o.Window = c.now, time.Minute
+	l := open(t, o)
+	put(t, l, 0, "1", "2", "3")
+	sweepAll(t, l, 0)
+	c.move(2 * o.Window)
+	p, err := l.plan(l.shards[0], nil)
+	if err != nil || p.entries != 3 {
+		t.Fatalf("plan %+v, %v", p, err)
+	}
+	for i, want := range []eventlog.SweepReport{{Removed: 3}, {More: true}} {
+		err := l.do(t.Context(), func() error {
+			got, err := l.step(l.shards[0], p)
+			if got != want {
+				t.Errorf("step %d reports %+v, want %+v", i, got, want)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
 	}
 }
