@@ -20,6 +20,7 @@ import (
 	"downlink/internal/eventlog"
 	"downlink/internal/metrics"
 	"downlink/internal/problem"
+	"downlink/internal/publish"
 	"downlink/internal/server"
 	"downlink/internal/session"
 	"downlink/internal/sse"
@@ -83,7 +84,7 @@ func New(o Options) (*Gateway, error) {
 		return nil, err
 	}
 	g.backend, err = g.listen("back-end", o.BackendListen,
-		server.Backend(http.HandlerFunc(g.publish), http.NotFoundHandler(), metrics.Handler(g.registry, o.Logger), g.Ready))
+		server.Backend(http.HandlerFunc(g.publish), publish.OpenAPI(), metrics.Handler(g.registry, o.Logger), g.Ready))
 	if err != nil {
 		g.device.Close()
 		return nil, err

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"downlink/internal/config"
+	"downlink/internal/event"
+	"downlink/internal/gateway"
+)
+
+// serve runs the gateway until SIGTERM or SIGINT, and returns nil then.
+func serve(c *config.Config, version string, out io.Writer, logger *slog.Logger) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	defer stop()
+	g, err := gateway.New(options(c, version, logger))
+	if err != nil {
+		return err
+	}
+	greet(out, c, version, g.DeviceAddr(), g.BackendAddr())
+	return g.Run(ctx)
+}
+
+// options are the settings as the gateway takes them.
+func options(c *config.Config, version string, logger *slog.Logger) gateway.Options {
+	return gateway.Options{
+		Listen:            c.Listen,
+		BackendListen:     c.BackendListen,
+		ReadHeaderTimeout: c.ReadHeaderTimeout,
+		ShutdownTimeout:   c.ShutdownTimeout,
+		Log: gateway.LogOptions{
+			URL:           c.Log,
+			Prefix:        c.Prefix,
+			Shards:        c.Shards,
+			Window:        c.Window,
+			MaxEventBytes: int(c.MaxEvent),
+			AllowEviction: c.AllowEvict,
+			Evidence:      c.Failover == "evidence",
+			CAFile:        c.RedisCAFile,
+			CertFile:      c.RedisCert,
+			KeyFile:       c.RedisKey,
+		},
+		HotWindowBytes:   int(c.HotWindow),
+		PublishTimeout:   c.PublishLimit,
+		SweepInterval:    c.SweepEvery,
+		Keepalive:        c.Keepalive,
+		WriteTimeout:     c.WriteTimeout,
+		Retry:            c.Retry,
+		StreamsPerDevice: c.Streams,
+		MaxConnectionAge: c.MaxAge,
+		PendingEvents:    c.Pending,
+		PendingBytes:     int(c.PendingBytes),
+		Version:          version,
+		Logger:           logger,
+	}
+}
+
+// greet says where the gateway serves and what to try. Its first three lines
+// have a fixed form that scripts may read.
+func greet(out io.Writer, c *config.Config, version string, device, backend net.Addr) {
+	deviceURL, backendURL := "http://"+reachable(device), "http://"+reachable(backend)
+	fmt.Fprintf(out, "downlink %s\ndevices:  %s\nback end: %s\n", version, deviceURL, backendURL)
+	fmt.Fprintf(out, `
+A device, in a second terminal:
+  curl -N '%s/events?device=demo'
+An event for it, in a third:
+  %s publish --backend %s --device demo --type hello '{"from":"the centre"}'
+`, deviceURL, os.Args[0], backendURL)
+	if !strings.HasPrefix(c.Log, "file:") {
+		fmt.Fprintf(out, `The same, past this gateway:
+  redis-cli XADD %s:%d '*' dev demo type hello payload '{"from":"redis-cli"}'
+`, c.Prefix, event.Shard("demo", c.Shards))
+	}
+	fmt.Fprintf(out, "Metrics: %s/metrics\n\n", backendURL)
+}
+
+// reachable is an address that a client on this machine can use.
+func reachable(a net.Addr) string {
+	host, port, err := net.SplitHostPort(a.String())
+	if err != nil {
+		return a.String()
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		host = "localhost"
+	}
+	return net.JoinHostPort(host, port)
+}
