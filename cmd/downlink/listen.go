@@ -44,7 +44,7 @@ func (c *listenCmd) Run(io console) error {
 		Status: func(s client.Status) { fmt.Fprintln(io.err, describe(s)) }, //nolint:errcheck // nowhere else to complain
 	})
 	switch {
-	case ctx.Err() != nil && !errors.Is(err, os.ErrPermission) && errors.Is(err, ctx.Err()):
+	case ctx.Err() != nil && err == ctx.Err(): //nolint:errorlint // wrapped, it also tells of a cursor that could not be saved
 		return nil
 	case errors.Is(err, client.ErrUnauthorized), errors.Is(err, client.ErrRevoked), errors.Is(err, client.ErrRefused):
 		return refused(err)

@@ -137,6 +137,9 @@ func redisFault(text string) string {
 	if err != nil || u.Host == "" || u.Hostname() == "" {
 		return "isn't a URL with a host; write redis://user:password@host:6379/0, with special characters of the password as %XX"
 	}
+	if _, has := u.User.Password(); u.User.Username() != "" && !has {
+		return "has a user without a password; write redis://user:password@host, or redis://:password@host for a password alone"
+	}
 	if db := strings.TrimPrefix(u.Path, "/"); db != "" {
 		if n, err := strconv.ParseUint(db, 10, 16); err != nil || strconv.FormatUint(n, 10) != db {
 			return "has a path that isn't a database number; write /0, or nothing"
