@@ -7,6 +7,7 @@ import (
 	"text/tabwriter"
 
 	"downlink/internal/config"
+	"downlink/internal/metrics"
 )
 
 // checkCmd validates the configuration that serve would run with.
@@ -50,7 +51,7 @@ func (c *serveCmd) Run(loader *config.Loader, io console) error {
 	for _, w := range loader.Warnings(&c.Config) {
 		logger.Warn(w)
 	}
-	return serve(&c.Config, version, io.out, logger)
+	return serve(&c.Config, metrics.ReadBuild(version).Version, io.out, logger)
 }
 
 // newLogger writes lines of a checked level and format.
