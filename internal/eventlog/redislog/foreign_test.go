@@ -73,7 +73,13 @@ func TestReplacedStreams(t *testing.T) {
 			r.redis.Do("XADD", stream0, "1-1", "dev", "x", "type", "t", "payload", "p")
 			refill(20)(r)
 		},
-		"DEL, an ID of the future":  func(r *rig) { r.redis.Do("XADD", stream0, "99999999999999-0", "x", "y") },
+		"DEL, an ID of the future": func(r *rig) { r.redis.Do("XADD", stream0, "99999999999999-0", "x", "y") },
+		"DEL, the same counts":     func(r *rig) { r.removeOne(); refill(3)(r) },
+		"DEL, the same head": func(r *rig) {
+			head := r.redis.Do("HGET", record0, "head").(string)
+			r.removeOne()
+			r.redis.Do("XADD", stream0, head, "dev", "x", "type", "t", "payload", "p")
+		},
 		"DEL and emptied once more": func(r *rig) { refill(3)(r); r.redis.Do("XTRIM", stream0, "MAXLEN", "=", "0") },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -84,6 +90,9 @@ func TestReplacedStreams(t *testing.T) {
 			r.state() // a look that knows the three
 			r.redis.Do("DEL", stream0)
 			after(r)
+			if name == "DEL, the same head" {
+				ids = ids[:2] // the third stands there again, by its ID
+			}
 			for _, c := range append(ids, before.Founded) {
 				if got := r.judge(c, "a"); got == "" {
 					t.Errorf("cursor %s of the deleted stream is served; state %+v", c, r.state())
@@ -99,6 +108,25 @@ func TestReplacedStreams(t *testing.T) {
 			r.want("and has it", next, "a", "")
 		})
 	}
+}
+
+// removeOne adds an entry and deletes it, so that one removal is counted.
+func (r *rig) removeOne() {
+	r.redis.Do("XADD", stream0, "7-7", "x", "y")
+	r.redis.Do("XDEL", stream0, "7-7")
+}
+
+// IDs that the lost stream has given out are not given out again.
+func TestIDsAreNotUsedTwice(t *testing.T) {
+	r := newRig(t, nil)
+	ahead := event.ID{Ms: r.state().Head.Ms + 600_000} // as if the server's clock had been ahead
+	xadd(t, r.redis, stream0, ahead.String(), "dev", "a", "type", "t", "payload", "p")
+	r.state()
+	r.redis.Do("DEL", stream0)
+	if head := r.state().Head; !ahead.Less(head) {
+		t.Errorf("the new stream begins at %s, the old one had reached %s", head, ahead)
+	}
+	r.want("the lost head", ahead, "a", event.LogRewound)
 }
 
 // A stream that was restored to an earlier state is on another branch.

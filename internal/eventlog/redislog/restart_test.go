@@ -173,6 +173,13 @@ func TestReadOverARestart(t *testing.T) {
 	if _, err := r.Read(t.Context(), 0, positions); !errors.Is(err, eventlog.ErrUnavailable) {
 		t.Errorf("Read while the server is away: %v", err)
 	}
+	began := time.Now()
+	if _, err := r.Range(t.Context(), 0, event.ID{}, event.MaxID, 1000); !errors.Is(err, eventlog.ErrUnavailable) {
+		t.Errorf("Range while the server is away: %v", err)
+	}
+	if took := time.Since(began); took > r.opts.CallTimeout/2 {
+		t.Errorf("Range waited %v for a server that is away", took)
+	}
 	r.redis.Start()
 	r.back()
 	next := r.app("a")
@@ -198,6 +205,27 @@ func TestScriptsAreTaughtAgain(t *testing.T) {
 	}
 	r.redis.Do("SCRIPT", "FLUSH")
 	r.want("verdict", first.IDs[0], "a", "")
+}
+
+// An idempotency key is worth what the log holds: with the entry gone, by
+// whatever hand, it is free for another body.
+func TestOnceAfterARemoval(t *testing.T) {
+	r := newRig(t, nil)
+	once := func(fingerprint string) *eventlog.Once {
+		return &eventlog.Once{Scope: "s", Key: "k", Fingerprint: fingerprint}
+	}
+	first := r.try(t.Context(), "a", once("f"))
+	if res := r.try(t.Context(), "a", once("other")); !errors.Is(res.Err, eventlog.ErrConflict) {
+		t.Errorf("another body: %v", res.Err)
+	}
+	r.redis.Do("XDEL", stream0, first.IDs[0].String())
+	second := r.try(t.Context(), "a", once("other"))
+	if second.Err != nil || second.Repeated || !first.IDs[0].Less(second.IDs[0]) {
+		t.Errorf("another body after the entry was removed: %+v", second)
+	}
+	if again := r.try(t.Context(), "a", once("other")); !again.Repeated || again.IDs[0] != second.IDs[0] {
+		t.Errorf("and once more: %+v", again)
+	}
 }
 
 // A frozen server keeps its connections and answers nothing.

@@ -34,6 +34,8 @@ func TestFarFuture(t *testing.T) {
 		t.Errorf("the stream that replaced it begins at %s: the future goes on", st.Head)
 	}
 	r.want("from the future that is gone", behind, "b", event.LogRewound)
+	r.app("c")
+	r.want("the old notes went with the old record", st.Head, "b", "")
 }
 
 // Nothing inside the window is removed, whatever the server's clock did: marks
@@ -249,6 +251,29 @@ func TestPrune(t *testing.T) {
 	r.want("noted after pruning", st.Since, "new", event.WindowExpired)
 	r.want("noted after pruning", st.Since, "old", "")
 	r.eventually(func() bool { return r.redis.Do("HGET", record0, "prune") == "" })
+}
+
+// A note that was renewed between the look and the drop stays.
+func TestPruneLooksAgain(t *testing.T) {
+	r := newRig(t, nil)
+	r.redis.Do("HSET", record0, "prune", "50-0")
+	r.redis.Do("HSET", notes0, "old", "50-0", "renewed", "50-1")
+	keys := []string{record0, notes0}
+	for _, c := range []struct {
+		bound string
+		want  int64
+	}{{"49-0", 0}, {"50-0", 1}} { // another bound is another sweep's
+		reply, err := r.groups[0].node.eval(t.Context(), callSweep, pruneScript, keys, []string{"", c.bound, "1", "old", "renewed"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, err := reply.AsInt64(); n != c.want || err != nil {
+			t.Errorf("with bound %s %d notes were dropped (%v), want %d", c.bound, n, err, c.want)
+		}
+	}
+	if got := r.redis.Do("HGET", notes0, "renewed"); got != "50-1" {
+		t.Errorf("the renewed note is %v", got)
+	}
 }
 
 func TestBetween(t *testing.T) {
