@@ -24,8 +24,8 @@ func Backend(publish, openapi, metrics http.Handler, ready Ready) http.Handler {
 	mux.Handle("/v1/openapi.yaml", openapi)
 	mux.Handle("/metrics", metrics)
 	health(mux, ready)
+	// Without /debug/pprof/cmdline: a command line may hold the log's password.
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
-	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)

@@ -154,7 +154,7 @@ func TestHealth(t *testing.T) {
 			t.Errorf("%s: %d %q", name, code, body)
 		}
 		ready = true
-		for path, want := range map[string]int{"/readyz": 200, "/healthz": 200, "/nothing": 404} {
+		for path, want := range map[string]int{"/readyz": 200, "/healthz": 200, "/nothing": 404, "/debug/pprof/cmdline": 404} {
 			if code, _ := get(path); code != want {
 				t.Errorf("%s %s: %d", name, path, code)
 			}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"downlink/internal/backoff"
@@ -28,10 +29,11 @@ type reader struct {
 	tracks []track // as in shards
 	cancel context.CancelFunc
 
+	stuck atomic.Int32 // tracks that are stuck
+
 	// Guarded by health.
 	health sync.Mutex
 	begun  bool
-	stuck  bool
 	away   bool
 }
 
@@ -41,6 +43,7 @@ type track struct {
 	founded event.ID  // of the record that pos belongs to
 	fresh   time.Time // when the shard was last seen to hold nothing unread
 	idle    int       // watchdog rounds in which the head moved and pos didn't
+	stuck   bool      // the read was begun anew for that, and pos hasn't moved since
 }
 
 func newReader(source Source, to Dispatcher, opts Options, group int, shards []int) *reader {
@@ -91,7 +94,7 @@ func (r *reader) follow(ctx context.Context) {
 		switch {
 		case err == nil:
 			failures = 0
-			r.set(func() { r.away, r.stuck = false, false })
+			r.set(func() { r.away = false })
 		case errors.Is(err, errRestarted):
 		default:
 			r.pause(ctx, err, failures)
@@ -153,6 +156,7 @@ func (r *reader) dispatch(ctx context.Context, after []event.ID, asked time.Time
 		}
 		r.to.Dispatch(b.Shard, b.Entries)
 		t.pos = b.Entries[len(b.Entries)-1].ID
+		r.stuckLocked(i, false)
 		r.opts.Metrics.dispatched(b.Entries, r.log)
 	}
 	for i := range r.tracks {
@@ -223,10 +227,24 @@ func (r *reader) set(change func()) {
 	r.opts.Metrics.reachable(r.group, !r.away)
 }
 
+// stuckLocked notes whether a shard's position fails to follow its head.
+func (r *reader) stuckLocked(i int, yes bool) {
+	t := &r.tracks[i]
+	if t.stuck == yes {
+		return
+	}
+	t.stuck = yes
+	if yes {
+		r.stuck.Add(1)
+	} else {
+		r.stuck.Add(-1)
+	}
+}
+
 func (r *reader) ready() bool {
 	r.health.Lock()
 	defer r.health.Unlock()
-	return r.begun && !r.stuck
+	return r.begun && r.stuck.Load() == 0
 }
 
 func (r *reader) reachable() bool {

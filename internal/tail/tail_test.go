@@ -187,9 +187,13 @@ func TestHeadMovesAndTheTailDoesNot(t *testing.T) {
 		after(time.Second)
 		s.do(func() { s.deaf = true })
 		s.append(1)
-		after(4500 * time.Millisecond)
+		after(4 * time.Second) // three rounds of the watchdog
 		if tail.Ready() {
 			t.Error("ready although the tail is stuck")
+		}
+		after(10 * time.Second)
+		if tail.Ready() {
+			t.Error("ready although reading anew found nothing either")
 		}
 		s.do(func() { s.deaf = false })
 		after(5 * time.Second)

@@ -98,6 +98,7 @@ func (r *reader) settleLocked(ctx context.Context, i int, pos event.ID, found ev
 		return r.lateLocked(ctx, i, state)
 	}
 	t.idle = 0
+	r.stuckLocked(i, false)
 	return nil
 }
 
@@ -114,6 +115,7 @@ func (r *reader) resetLocked(ctx context.Context, i int, pos event.ID, reason ev
 	}
 	r.log.Warn("the log can't prove what came after the position; every device of the shard is told",
 		"shard", r.shards[i], "position", pos, "head", state.Head, "reason", reason)
+	r.stuckLocked(i, false)
 	r.tracks[i] = track{pos: state.Head, founded: state.Founded, fresh: time.Now()}
 	r.to.Reset(r.shards[i], state.Head, reason)
 	r.opts.Metrics.reset(reason)
@@ -141,9 +143,7 @@ func (r *reader) lateLocked(ctx context.Context, i int, state eventlog.State) er
 		"shard", r.shards[i], "position", t.pos, "head", state.Head)
 	r.opts.Metrics.Restarts.Inc()
 	t.idle = 0
-	r.health.Lock()
-	r.stuck = true // until a read returns
-	r.health.Unlock()
+	r.stuckLocked(i, true)
 	r.restartLocked()
 	return nil
 }

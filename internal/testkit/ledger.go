@@ -13,7 +13,11 @@ import (
 	"time"
 
 	"downlink/client"
+	"downlink/internal/event"
 )
+
+// Shard is the shard of a device.
+func Shard(device string, shards int) int { return event.Shard(device, shards) }
 
 // A Ledger holds what was published against what each device has finished.
 // Devices are clients that commit, and reconnect at random; publishers repeat
@@ -200,6 +204,16 @@ func (l *Ledger) send(web *http.Client, backend string, lines []string, sent []i
 		}
 	}
 	return resp.StatusCode == http.StatusOK
+}
+
+// Acked is how many events were acknowledged so far.
+func (l *Ledger) Acked() (events int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, n := range l.acked {
+		events += n
+	}
+	return events
 }
 
 // Settle waits until every device has finished what was acknowledged for it,
