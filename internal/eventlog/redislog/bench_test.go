@@ -3,6 +3,7 @@ package redislog
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -32,7 +33,8 @@ func benchEvent(n uint64) event.Event {
 }
 
 func BenchmarkAppend(b *testing.B) {
-	for _, publishers := range []int{1, 20, 200} {
+	procs := runtime.GOMAXPROCS(0)
+	for _, publishers := range []int{procs, 20, 200} {
 		for _, size := range []int{1, 100} {
 			for _, once := range []bool{false, true} {
 				if once && size > 1 {
@@ -40,7 +42,7 @@ func BenchmarkAppend(b *testing.B) {
 				}
 				b.Run(fmt.Sprintf("publishers=%d/batch=%d/once=%v", publishers, size, once), func(b *testing.B) {
 					l, _ := benchLog(b, nil)
-					b.SetParallelism(publishers)
+					b.SetParallelism(publishers / procs)
 					var n atomic.Uint64
 					b.RunParallel(func(pb *testing.PB) {
 						for pb.Next() {
