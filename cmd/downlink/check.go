@@ -49,7 +49,7 @@ func (c *serveCmd) Run(loader *config.Loader, io console) error {
 	}
 	logger := newLogger(io.err, c.LogLevel, c.LogFormat)
 	for _, w := range loader.Warnings(&c.Config) {
-		logger.Warn(w)
+		logger.Warn("a setting is likely to be regretted", "why", w)
 	}
 	return serve(&c.Config, metrics.ReadBuild(version).Version, io.out, logger)
 }

@@ -88,10 +88,10 @@ func readPart(in *bufio.Reader) (part []byte, lines int, end error) {
 
 // allAnswered wants an answer for each of n lines, none of them a failure of
 // the log: those are stored by a repetition, and the others are replayed.
-func allAnswered(n int) func(*http.Response, []byte) error {
-	return func(resp *http.Response, body []byte) error {
-		if resp.StatusCode != http.StatusOK {
-			return refusalOf(resp.StatusCode, body)
+func allAnswered(n int) func(int, []byte) error {
+	return func(status int, body []byte) error {
+		if status != http.StatusOK {
+			return refusalOf(status, body)
 		}
 		answers := 0
 		for line := range bytes.Lines(body) {

@@ -108,6 +108,10 @@ func body(r *http.Request) string {
 	return string(text)
 }
 
+func one(w http.ResponseWriter, _ *http.Request) {
+	fmt.Fprintln(w, `{"id":"1-1","shard":3}`) //nolint:errcheck // the test notices
+}
+
 func unavailable(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(http.StatusServiceUnavailable)
@@ -151,7 +155,7 @@ func TestPublishRepeatsUnderOneKey(t *testing.T) {
 	note := func(r *http.Request) { keys = append(keys, r.Header.Get("Idempotency-Key")) }
 	url, requests := backend(t,
 		func(w http.ResponseWriter, r *http.Request) { note(r); unavailable(w, r) },
-		func(w http.ResponseWriter, r *http.Request) { note(r); fmt.Fprintln(w, `{"id":"1-1","shard":3}`) })
+		func(w http.ResponseWriter, r *http.Request) { note(r); one(w, r) })
 	code, out, errs := execute(t, "", nil, "publish", "--type=t", "--device=d", "--backend", url)
 	if code != exitDone || out == "" || requests.Load() != 2 || keys[0] == "" || keys[0] != keys[1] || !strings.Contains(errs, "trying again") {
 		t.Errorf("%d %q %q, keys %q", code, out, errs, keys)
@@ -232,7 +236,7 @@ func TestPublishLinesRepeatsAPart(t *testing.T) {
 	if code != exitDone || out != strings.Repeat(`{"id":"1-1","shard":0}`+"\n", 2) || !strings.Contains(errs, "trying again") || len(keys) != 2 || keys[0] != keys[1] {
 		t.Errorf("%d %q %q %q", code, out, errs, keys)
 	}
-	short, _ := backend(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, `{"id":"1-1","shard":0}`) })
+	short, _ := backend(t, one)
 	if code, _, errs := execute(t, "one\ntwo\n", nil, "publish", "--ndjson", "--retries=0", "--backend", short); code != exitFailed || !strings.Contains(errs, "lines 1 to 2: 1 of 2 lines were answered") {
 		t.Errorf("a short answer: %d %q", code, errs)
 	}

@@ -99,9 +99,9 @@ func (c *publishCmd) sendOne(ctx context.Context, s *sender, console console) er
 }
 
 // acceptable takes the answer to one event.
-func acceptable(resp *http.Response, body []byte) error {
-	if resp.StatusCode != http.StatusOK {
-		return refusalOf(resp.StatusCode, body)
+func acceptable(status int, body []byte) error {
+	if status != http.StatusOK {
+		return refusalOf(status, body)
 	}
 	return nil
 }

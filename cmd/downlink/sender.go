@@ -55,7 +55,7 @@ func (t *temporary) Unwrap() error { return t.err }
 
 // send posts a body until accept takes the answer, which it returns, or until
 // accept's error isn't temporary. The key makes the repetition harmless.
-func (s *sender) send(ctx context.Context, media, key string, body []byte, accept func(*http.Response, []byte) error) ([]byte, error) {
+func (s *sender) send(ctx context.Context, media, key string, body []byte, accept func(status int, body []byte) error) ([]byte, error) {
 	for try := 0; ; try++ {
 		answer, err := s.post(ctx, media, key, body, accept)
 		again, ok := errors.AsType[*temporary](err)
@@ -72,7 +72,7 @@ func (s *sender) send(ctx context.Context, media, key string, body []byte, accep
 	}
 }
 
-func (s *sender) post(ctx context.Context, media, key string, body []byte, accept func(*http.Response, []byte) error) ([]byte, error) {
+func (s *sender) post(ctx context.Context, media, key string, body []byte, accept func(status int, body []byte) error) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -83,12 +83,12 @@ func (s *sender) post(ctx context.Context, media, key string, body []byte, accep
 	if err != nil {
 		return nil, &temporary{err: unreachable(err)}
 	}
-	defer resp.Body.Close() //nolint:errcheck // read to its end, or given up
+	defer resp.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
 		return nil, &temporary{err: fmt.Errorf("the answer broke off: %w", err)}
 	}
-	err = accept(resp, answer)
+	err = accept(resp.StatusCode, answer)
 	if again, ok := errors.AsType[*temporary](err); ok {
 		seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
 		again.wait = time.Duration(min(max(seconds, 0), 60)) * time.Second

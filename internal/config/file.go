@@ -32,8 +32,7 @@ func readFile(path string, known map[string]Key) (map[string]fileValue, Problems
 		data, err = os.ReadFile(path)
 	}
 	if err != nil {
-		var pathErr *os.PathError
-		if errors.As(err, &pathErr) {
+		if pathErr, ok := errors.AsType[*os.PathError](err); ok {
 			err = pathErr.Err
 		}
 		return nil, Problems{{Key: "config", Value: path, Reason: fmt.Sprintf("can't be read: %v", err)}}
@@ -107,8 +106,7 @@ func scalarText(n ast.Node) (string, bool) {
 // file that the library adds: it may show a password.
 func syntaxProblem(path string, err error) Problem {
 	p := Problem{Key: "config", Value: path, Reason: "isn't valid YAML"}
-	var yamlErr yaml.Error
-	if errors.As(err, &yamlErr) {
+	if yamlErr, ok := errors.AsType[yaml.Error](err); ok {
 		if t := yamlErr.GetToken(); t != nil && t.Position != nil {
 			p.Value = fmt.Sprintf("%s:%d", path, t.Position.Line)
 		}

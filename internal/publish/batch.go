@@ -106,7 +106,7 @@ func (b *batch) round() []byte {
 func (b *batch) read(p *plan) (line pending, more bool) {
 	text, err := b.lines.next()
 	switch {
-	case err == io.EOF:
+	case errors.Is(err, io.EOF):
 		b.done = true
 		return pending{}, false
 	case errors.Is(err, errLineTooLong):

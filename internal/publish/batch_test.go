@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -316,7 +317,7 @@ func TestAClientThatNeverReadsIsCutOff(t *testing.T) {
 	}
 	select {
 	case p := <-ended:
-		if p != http.ErrAbortHandler {
+		if err, _ := p.(error); !errors.Is(err, http.ErrAbortHandler) {
 			t.Errorf("the batch ended with %v", p)
 		}
 	case <-time.After(10 * time.Second):

@@ -187,8 +187,7 @@ func refusal(err error) *problem.Document {
 }
 
 func reasonOf(err error) string {
-	var bad *event.Error
-	if errors.As(err, &bad) {
+	if bad, ok := errors.AsType[*event.Error](err); ok {
 		return bad.Field + " " + bad.Reason
 	}
 	return err.Error()

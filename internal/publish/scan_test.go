@@ -97,7 +97,7 @@ func collect(l *lines) []string {
 	for {
 		line, err := l.next()
 		switch {
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			return out
 		case errors.Is(err, errLineTooLong):
 			out = append(out, "!")

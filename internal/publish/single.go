@@ -140,8 +140,7 @@ func (h *Handler) account(m *message, o outcome) {
 }
 
 func asProblem(err error) *problem.Document {
-	var d *problem.Document
-	if errors.As(err, &d) {
+	if d, ok := errors.AsType[*problem.Document](err); ok {
 		return d
 	}
 	return problem.New(problem.Internal, "the request could not be read")
