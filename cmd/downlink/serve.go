@@ -66,19 +66,24 @@ func options(c *config.Config, version string, logger *slog.Logger) gateway.Opti
 // have a fixed form that scripts may read.
 func greet(out io.Writer, c *config.Config, version string, device, backend net.Addr) {
 	deviceURL, backendURL := "http://"+reachable(device), "http://"+reachable(backend)
-	fmt.Fprintf(out, "downlink %s\ndevices:  %s\nback end: %s\n", version, deviceURL, backendURL)
-	fmt.Fprintf(out, `
-A device, in a second terminal:
-  curl -N '%s/events?device=demo'
-An event for it, in a third:
-  %s publish --backend %s --device demo --type hello '{"from":"the centre"}'
-`, deviceURL, os.Args[0], backendURL)
+	raw := ""
 	if !strings.HasPrefix(c.Log, "file:") {
-		fmt.Fprintf(out, `The same, past this gateway:
+		raw = fmt.Sprintf(`The same, past this gateway:
   redis-cli XADD %s:%d '*' dev demo type hello payload '{"from":"redis-cli"}'
 `, c.Prefix, event.Shard("demo", c.Shards))
 	}
-	fmt.Fprintf(out, "Metrics: %s/metrics\n\n", backendURL)
+	//nolint:errcheck // a gateway serves without a terminal too
+	fmt.Fprintf(out, `downlink %s
+devices:  %[2]s
+back end: %[3]s
+
+A device, in a second terminal:
+  curl -N '%[2]s/events?device=demo'
+An event for it, in a third:
+  %[4]s publish --backend %[3]s --device demo --type hello '{"from":"the centre"}'
+%[5]sMetrics: %[3]s/metrics
+
+`, version, deviceURL, backendURL, os.Args[0], raw)
 }
 
 // reachable is an address that a client on this machine can use.

@@ -135,7 +135,7 @@ func (g *Gateway) serve(ctx context.Context, failed chan error) error {
 			cancel()
 			failed <- err
 			if opened != nil {
-				<-opened
+				return <-opened
 			}
 			return nil
 		case <-ctx.Done():

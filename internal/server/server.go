@@ -73,13 +73,13 @@ func (s *Server) Serve() error {
 // ends, and cuts the rest.
 func (s *Server) Shutdown(ctx context.Context) {
 	if s.http.Shutdown(ctx) != nil {
-		s.http.Close() //nolint:errcheck // closing a listener twice is all that can fail
+		s.http.Close()
 	}
 }
 
 // Close frees the listener of a server that was never served, and cuts all
 // that it serves otherwise.
 func (s *Server) Close() {
-	s.http.Close()     //nolint:errcheck // nothing is owed to anybody
-	s.listener.Close() //nolint:errcheck // the server may have closed it
+	s.http.Close()
+	s.listener.Close()
 }

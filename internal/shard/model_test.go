@@ -16,7 +16,6 @@ import (
 type memlog struct {
 	history []eventlog.Entry // everything that was ever appended
 	swept   int              // history[:swept] was removed
-	lost    int              // foreign removals
 	state   eventlog.State
 	fail    atomic.Bool // answer with ErrUnavailable
 	ranges  int         // calls of Range

@@ -94,8 +94,7 @@ func (f *refusals) hold(r *http.Request) {
 // reject says what is wrong with a request, finally.
 func (f *refusals) reject(w http.ResponseWriter, err error) {
 	status := http.StatusBadRequest
-	var refused *RefusedError
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*RefusedError](err); ok {
 		status = refused.Status
 	}
 	f.opts.Metrics.Rejected.Inc()

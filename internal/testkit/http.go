@@ -94,7 +94,7 @@ func Open(tb testing.TB, url, cursor string) *Stream {
 	}
 	return &Stream{Header: resp.Header, Status: resp.StatusCode, tb: tb, body: bufio.NewReader(resp.Body), Close: func() {
 		cancel()
-		resp.Body.Close() //nolint:errcheck // the request was cancelled
+		resp.Body.Close()
 	}}
 }
 

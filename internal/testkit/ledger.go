@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"strings"
@@ -259,9 +260,5 @@ func (l *Ledger) Justify(rule func(client.Resync) error) { l.justify = rule }
 func (l *Ledger) Resyncs() map[string]int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	counts := make(map[string]int, len(l.resyncs))
-	for reason, n := range l.resyncs {
-		counts[reason] = n
-	}
-	return counts
+	return maps.Clone(l.resyncs)
 }

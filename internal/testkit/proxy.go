@@ -1,0 +1,168 @@
+package testkit
+
+import (
+	"bytes"
+	"net"
+	"sync"
+	"testing"
+)
+
+// A Proxy is a TCP proxy on a free loopback port: the link to a server that
+// can be held up or cut while the server itself is well. Safe for concurrent use.
+type Proxy struct {
+	tb       testing.TB
+	target   string
+	listener net.Listener
+	ended    sync.WaitGroup
+
+	mu      sync.Mutex
+	changed *sync.Cond // of what follows
+	links   map[*link]struct{}
+	all     bool // new connections are held up too
+	closed  bool
+}
+
+// A link is one connection through the proxy.
+type link struct {
+	client, server net.Conn
+	said           []byte // the client's last words
+	held, cut      bool
+}
+
+// StartProxy starts a proxy to host:port and ends it with the test.
+func StartProxy(tb testing.TB, target string) *Proxy {
+	tb.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	p := &Proxy{tb: tb, target: target, listener: listener, links: make(map[*link]struct{})}
+	p.changed = sync.NewCond(&p.mu)
+	p.ended.Go(p.accept)
+	tb.Cleanup(p.close)
+	return p
+}
+
+// Addr is the host and port to connect to.
+func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+
+// Stall holds up every byte of every connection, of new ones too; the
+// connections stay.
+func (p *Proxy) Stall() {
+	p.change(func() {
+		p.all = true
+		for l := range p.links {
+			l.held = true
+		}
+	})
+}
+
+// StallThose holds up only the connections on which the client's last words
+// contain a word, and says how many.
+func (p *Proxy) StallThose(word string) (held int) {
+	p.change(func() {
+		for l := range p.links {
+			if bytes.Contains(l.said, []byte(word)) {
+				l.held = true
+				held++
+			}
+		}
+	})
+	return held
+}
+
+// Resume lets everything flow that was held up.
+func (p *Proxy) Resume() {
+	p.change(func() {
+		p.all = false
+		for l := range p.links {
+			l.held = false
+		}
+	})
+}
+
+// Cut closes every connection. New ones are accepted.
+func (p *Proxy) Cut() {
+	p.change(func() {
+		for l := range p.links {
+			p.cutLocked(l)
+		}
+	})
+}
+
+func (p *Proxy) change(act func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	act()
+	p.changed.Broadcast()
+}
+
+func (p *Proxy) cutLocked(l *link) {
+	l.cut = true
+	l.client.Close()
+	l.server.Close()
+	delete(p.links, l)
+}
+
+func (p *Proxy) close() {
+	p.listener.Close()
+	p.change(func() {
+		p.closed = true
+		for l := range p.links {
+			p.cutLocked(l)
+		}
+	})
+	p.ended.Wait()
+}
+
+func (p *Proxy) accept() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		server, err := net.Dial("tcp", p.target)
+		if err != nil {
+			client.Close() // as the server itself would refuse
+			continue
+		}
+		l := &link{client: client, server: server}
+		p.change(func() {
+			l.held = p.all
+			p.links[l] = struct{}{}
+			if p.closed {
+				p.cutLocked(l)
+			}
+		})
+		p.ended.Go(func() { p.pump(l, client, server, true) })
+		p.ended.Go(func() { p.pump(l, server, client, false) })
+	}
+}
+
+// pump copies one direction until either side closes.
+func (p *Proxy) pump(l *link, from, to net.Conn, fromClient bool) {
+	defer p.change(func() { p.cutLocked(l) })
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buf)
+		if err != nil || !p.pass(l, buf[:n], fromClient) {
+			return
+		}
+		if _, err := to.Write(buf[:n]); err != nil {
+			return
+		}
+	}
+}
+
+// pass waits while the link is held up; false once it is cut.
+func (p *Proxy) pass(l *link, data []byte, fromClient bool) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if fromClient {
+		l.said = append(l.said[:0], data...)
+	}
+	for l.held && !l.cut {
+		p.changed.Wait()
+	}
+	return !l.cut
+}

@@ -1,0 +1,36 @@
+package downlink_test
+
+import (
+	"strings"
+	"testing"
+
+	"downlink/internal/event"
+	"downlink/internal/eventlog"
+	"downlink/internal/session"
+	"downlink/internal/sse"
+)
+
+// TestEveryWordIsExplained: whoever searches the troubleshooting page for a
+// word of a metric, header or log line finds it.
+func TestEveryWordIsExplained(t *testing.T) {
+	page := read(t, "docs/operate/troubleshooting.md")
+	heading := func(kind, word string) {
+		if !strings.Contains(page, "\n### "+word+"\n") {
+			t.Errorf("docs/operate/troubleshooting.md has no heading for the %s %q", kind, word)
+		}
+	}
+	for _, r := range session.EndReasons() {
+		heading("end", string(r))
+	}
+	for _, r := range sse.Refusals() {
+		heading("refusal", string(r))
+	}
+	for _, r := range event.Reasons() {
+		heading("resync", string(r))
+	}
+	for _, f := range eventlog.Faults() {
+		if !strings.Contains(page, "\n| `"+string(f)+"` |") {
+			t.Errorf("docs/operate/troubleshooting.md doesn't explain the fault %q", f)
+		}
+	}
+}
