@@ -3,6 +3,7 @@ package filelog
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -110,6 +111,11 @@ func killOnce(t *testing.T, dir string, said map[string]string) (acked int) {
 	atLine := 20 + rand.IntN(800) // counted in what it does: a slow machine kills as wildly as a fast one
 	lines := bufio.NewReaderSize(out, 1<<20)
 	for i := 0; ; i++ {
+		if i == 10 { // it says something, so it holds the directory
+			if _, err := Open(crashOptions(dir)); !errors.Is(err, ErrInUse) {
+				t.Errorf("Open beside a running owner = %v, want ErrInUse", err)
+			}
+		}
 		if i == atLine {
 			if err := child.Process.Kill(); err != nil {
 				t.Error(err)

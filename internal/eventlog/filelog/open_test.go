@@ -77,23 +77,6 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-func TestLastShard(t *testing.T) {
-	o := testOptions(t)
-	o.Shards = MaxShards
-	l := open(t, o)
-	id := put(t, l, MaxShards-1, "p")[0]
-	page, err := l.Range(t.Context(), MaxShards-1, event.ID{}, id, 1)
-	if err != nil || len(page.Entries) != 1 || page.Entries[0].ID != id {
-		t.Errorf("Range of the last shard = %+v, %v", page, err)
-	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if head := stateOf(t, open(t, o), MaxShards-1).Head; head != id {
-		t.Errorf("its head is %s after a restart, want %s", head, id)
-	}
-}
-
 // TestRestored: the directory is put back to an older copy. Cursors of the lost
 // time are told, even when sweeping has long passed them; all others are served.
 func TestRestored(t *testing.T) {
@@ -157,7 +140,7 @@ func TestManyRestarts(t *testing.T) {
 	o := testOptions(t)
 	o.Now, o.Window = c.now, 1000*time.Hour
 	var ids []event.ID
-	for i := range 3 * eventlog.MaxBreaks {
+	for i := range 2*eventlog.MaxBreaks + 6 {
 		c.move(time.Second)
 		l := open(t, o)
 		if i%2 == 0 {

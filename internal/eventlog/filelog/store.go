@@ -104,7 +104,9 @@ func (l *Log) commit(b *pebble.Batch, how *pebble.WriteOptions) (err error) {
 }
 
 // fail records what a write died of. The store panics with an error where it
-// can't go on; a panic with anything else is a fault of the program.
+// can't go on; a panic with anything else is a fault of the program. It is
+// logged once, here: the callers' errors are answers to publishers, and whoever
+// runs the gateway must learn that it needs a restart.
 func (l *Log) fail(cause any) error {
 	e, ok := cause.(*diskError)
 	if !ok {

@@ -38,6 +38,14 @@ func TestKeysSort(t *testing.T) {
 	})
 }
 
+func TestLastShard(t *testing.T) {
+	const last = MaxShards - 1
+	end := endOf(entryPrefix, last)
+	if bytes.Compare(entryKey(last, event.MaxID), end) >= 0 || bytes.Compare(end, key(entryPrefix+1, 0)) > 0 {
+		t.Errorf("the last shard ends at %x", end)
+	}
+}
+
 func TestEventRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := func(label string) string { return rapid.StringN(0, 40, 300).Draw(t, label) }

@@ -29,7 +29,9 @@ type job struct {
 	done chan error
 }
 
-// Append stores each Append's events durably; it returns after the sync.
+// Append stores each Append's events durably; it returns after the sync. The
+// events may still be read after a call that ended with its context: they must
+// not be changed any more.
 func (l *Log) Append(ctx context.Context, batch []eventlog.Append) []eventlog.Result {
 	r := &request{ctx: ctx, appends: batch, done: make(chan struct{})}
 	select {
