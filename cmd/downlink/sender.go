@@ -96,7 +96,7 @@ func (s *sender) post(ctx context.Context, media, key string, body []byte, accep
 	return answer, err
 }
 
-// unreachable leaves the URL out, which the library quotes in full.
+// unreachable leaves out the URL, which the library puts first.
 func unreachable(err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err

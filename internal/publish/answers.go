@@ -10,8 +10,6 @@ import (
 // without reading. A piece answers one round: at most batchLines lines.
 const queuedAnswers = 64
 
-var errUnread = errors.New("the client doesn't read its answers")
-
 // answers writes a batch's answer beside the reading of its body. A client may
 // send everything before it reads anything: were both done in one goroutine,
 // either side would wait for the other once the sockets are full. Here the
@@ -25,8 +23,7 @@ type answers struct {
 	failed  chan struct{} // closed at the first error of a write
 	ended   chan struct{}
 
-	lost error // owned by the sender: a piece could not be queued
-	err  error // owned by the writer until failed or ended is closed
+	err error // owned by the writer until failed or ended is closed
 }
 
 func startAnswers(w http.ResponseWriter, conn *http.ResponseController, timeout time.Duration) *answers {
@@ -40,28 +37,21 @@ func startAnswers(w http.ResponseWriter, conn *http.ResponseController, timeout 
 	return a
 }
 
-// send queues a piece. It waits while the queue is full, and fails when the
-// client has taken nothing for the time-out or has gone.
+// send queues a piece. It waits while the queue is full; the writer's time-out
+// ends that if the client takes nothing. It fails when the writer has failed.
 func (a *answers) send(piece []byte) error {
-	full := time.NewTimer(a.timeout)
-	defer full.Stop()
 	select {
 	case <-a.failed:
-		a.lost = a.err
+		return a.err
 	case a.queue <- piece:
-	case <-full.C:
-		a.lost = errUnread
+		return nil
 	}
-	return a.lost
 }
 
 // close waits until everything is written, and says whether it was.
 func (a *answers) close() error {
 	close(a.queue)
 	<-a.ended
-	if a.lost != nil {
-		return a.lost
-	}
 	return a.err
 }
 

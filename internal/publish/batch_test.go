@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -310,10 +311,13 @@ func TestAClientThatNeverReadsIsCutOff(t *testing.T) {
 	}
 	// An error is longer than the line that it answers.
 	bad := chunk(strings.Repeat("x\n", 500))
-	for sent := 0; sent < 64<<20; sent += len(bad) {
-		if _, err := io.WriteString(conn, bad); err != nil {
-			break
-		}
+	cut := false
+	for sent := 0; sent < 64<<20 && !cut; sent += len(bad) {
+		_, err := io.WriteString(conn, bad)
+		cut = err != nil
+	}
+	if !cut {
+		t.Error("the server took 64 MiB from a client that reads nothing")
 	}
 	select {
 	case p := <-ended:
@@ -350,6 +354,51 @@ func TestASlowBodyEndsInTime(t *testing.T) {
 	}
 	if n := len(r.log.stored()); n != 1 {
 		t.Errorf("%d events stored", n)
+	}
+}
+
+// A body may take long, as long as it moves.
+func TestABodyThatTricklesIsRead(t *testing.T) {
+	r := newRig(t, func(o *publish.Options) { o.BodyTimeout = 300 * time.Millisecond })
+	conn := dialBatch(t, r.serve(), "")
+	tick := time.NewTicker(60 * time.Millisecond)
+	defer tick.Stop()
+	text := `{"device":"demo","type":"t","text":"1"}` + "\n"
+	for piece := range slices.Chunk([]byte(text), 5) {
+		<-tick.C
+		if _, err := io.WriteString(conn, chunk(string(piece))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, _ = io.WriteString(conn, "0\r\n\r\n")
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := replies(t, resp.Body); len(got) != 1 || got[0].Error != nil {
+		t.Errorf("%+v", got)
+	}
+}
+
+// While the log works, the server watches for a hang-up. A deadline that the
+// body left behind would be taken for one.
+func TestAReadBodyLeavesNoDeadline(t *testing.T) {
+	r := newRig(t, func(o *publish.Options) { o.BodyTimeout, o.AppendTimeout = 50*time.Millisecond, 5*time.Second })
+	r.log.block = make(chan struct{})
+	inner, ended := r.handler, make(chan error, 1)
+	r.handler = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		time.AfterFunc(200*time.Millisecond, func() { close(r.log.block) })
+		inner.ServeHTTP(w, req)
+		ended <- req.Context().Err()
+	})
+	s := r.serve()
+	resp, err := s.Client().Post(s.URL+publish.Path, "application/json", strings.NewReader(`{"device":"demo","type":"t","text":"1"}`))
+	if err != nil || resp.StatusCode != 200 {
+		t.Fatal(resp, err)
+	}
+	_ = resp.Body.Close()
+	if err := <-ended; err != nil {
+		t.Errorf("the request's context ended: %v", err)
 	}
 }
 

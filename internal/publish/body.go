@@ -33,12 +33,6 @@ func (b *slowBody) expect() {
 // Read waits for the next bytes. Its error is os.ErrDeadlineExceeded when none
 // came in time.
 func (b *slowBody) Read(p []byte) (int, error) {
-	b.expect()
-	n, err := b.body.Read(p)
-	if err == io.EOF {
-		// The server reads on, for a hang-up of the client; a deadline that is
-		// left behind would look like one. After any other error it stays.
-		_ = b.conn.SetReadDeadline(time.Time{})
-	}
-	return n, err
+	b.expect() // the server takes it back at the end of the body
+	return b.body.Read(p)
 }

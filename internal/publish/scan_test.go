@@ -164,7 +164,9 @@ func TestPlanKeepsOrder(t *testing.T) {
 
 func TestFingerprintTellsMessagesApart(t *testing.T) {
 	seen := map[string]int{}
+	zeros := strings.Repeat("\x00", 8)
 	for i, m := range []message{
+		{typ: "c" + zeros + "d"}, {typ: "c", payload: "d" + zeros},
 		{targets: []string{"ab"}, typ: "c"}, {targets: []string{"a"}, typ: "bc"}, {targets: []string{"a", "b"}, typ: "c"}, {targets: []string{"b", "a"}, typ: "c"},
 		{targets: []string{"ab"}, typ: "c", payload: "d"}, {targets: []string{"ab"}, typ: "c", key: "d"}, {targets: []string{"ab"}, typ: "cd"},
 	} {

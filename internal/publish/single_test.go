@@ -1,6 +1,7 @@
 package publish_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,6 +9,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/iotest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -202,13 +205,20 @@ func TestBodyOverTheLimit(t *testing.T) {
 	big := `{"device":"d","type":"t","text":"` + strings.Repeat("x", 1<<20+7000) + `"}`
 	r := newRig(t)
 	wantProblem(t, "declared", r.post(big), problem.BodyTooLarge, "", "1000")
+	unread := httptest.NewRequest(http.MethodPost, publish.Path, iotest.ErrReader(errors.New("it was read")))
+	unread.ContentLength = 100 << 20
+	unread.Header.Set("Content-Type", "application/json")
+	early := httptest.NewRecorder()
+	r.handler.ServeHTTP(early, unread)
+	wantProblem(t, "far over the limit", early, problem.BodyTooLarge, "", "1000")
+
 	req := httptest.NewRequest(http.MethodPost, publish.Path, struct{ *strings.Reader }{strings.NewReader(big)})
 	req.ContentLength = -1
 	req.Header.Set("Content-Type", "application/json")
 	a := httptest.NewRecorder()
 	r.handler.ServeHTTP(a, req)
 	wantProblem(t, "chunked", a, problem.BodyTooLarge, "", "1000")
-	r.wantCount("too_large", 2)
+	r.wantCount("too_large", 3)
 }
 
 func TestAListThatWouldFillTheLogIsRefused(t *testing.T) {
@@ -319,6 +329,27 @@ func TestPartialFailureAnswersWhatStandsAndARetryCompletesIt(t *testing.T) {
 	r.wantCount("unavailable", 1)
 	r.wantCount("stored", 1)
 	r.wantCount("replayed", 1)
+}
+
+func TestAConflictGoesBeforeOtherFailures(t *testing.T) {
+	r := newRig(t)
+	r.log.fail = map[int]error{0: eventlog.ErrUnavailable, 1: eventlog.ErrConflict, 2: eventlog.ErrFull}
+	wantProblem(t, "three errors", r.post(`{"device":"*","type":"t","text":"x"}`), problem.Conflict, "", "3 of 4")
+}
+
+// A producer that hangs up at once has sent its event all the same.
+func TestAClientThatIsGoneDoesNotUndoItsRequest(t *testing.T) {
+	r := newRig(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	r.log.block = make(chan struct{})
+	time.AfterFunc(10*time.Millisecond, func() { close(r.log.block) })
+	req := httptest.NewRequestWithContext(ctx, http.MethodPost, publish.Path, strings.NewReader(`{"device":"demo","type":"t","text":"x"}`))
+	req.Header.Set("Content-Type", "application/json")
+	r.handler.ServeHTTP(httptest.NewRecorder(), req)
+	if n := len(r.log.stored()); n != 1 {
+		t.Errorf("%d events stored", n)
+	}
 }
 
 func TestErrorsOfTheLog(t *testing.T) {
