@@ -166,8 +166,9 @@ type Tailer interface {
 	// shard that has none.
 	Inspect(ctx context.Context, group int, positions []event.ID) ([]Inspection, error)
 	// Suspect records that a position which a gateway had reached is gone:
-	// for every gateway, cursors up to reach are in doubt from now on.
-	// It returns the state after that.
+	// for every gateway, cursors up to reach are in doubt from now on. The
+	// shard gets a new head that no device can have: one that stands at the
+	// old head may have lost what came after it. It returns the state after that.
 	Suspect(ctx context.Context, shard int, reach event.ID) (State, error)
 }
 

@@ -30,7 +30,8 @@ type State struct {
 
 // A Break is a moment at which part of the log was lost, or may have been.
 type Break struct {
-	// Boundary was the head right after it: cursors from before are in doubt.
+	// Boundary was the head right after it, an ID that no device had before:
+	// cursors from before are in doubt.
 	Boundary event.ID
 	// Reach is the highest ID that was given out on the lost branch. IDs in
 	// (Boundary, Reach] may be of either branch; those that the log holds are of this one.

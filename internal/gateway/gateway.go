@@ -152,7 +152,7 @@ func (g *Gateway) serve(ctx context.Context, failed chan error) error {
 func (g *Gateway) open(ctx context.Context) error {
 	retry := backoff.Backoff{Base: 200 * time.Millisecond, Max: 5 * time.Second}
 	for attempt := 0; ; attempt++ {
-		log, err := openLog(ctx, g.opts, g.metrics.redis)
+		log, err := openLog(ctx, g.opts, g.metrics)
 		switch {
 		case err == nil:
 			g.flow.Store(startFlow(g.opts, log, g.metrics, g.registry))

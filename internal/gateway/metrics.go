@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"downlink/internal/eventlog"
+	"downlink/internal/eventlog/filelog"
 	"downlink/internal/eventlog/redislog"
 	"downlink/internal/metrics"
 	"downlink/internal/publish"
@@ -17,6 +18,7 @@ import (
 // log has been reached, so that a graph has no holes.
 type instruments struct {
 	redis   *redislog.Metrics
+	file    *filelog.Metrics
 	publish *publish.Metrics
 	tail    *tail.Metrics
 	shard   *shard.Metrics
@@ -27,6 +29,7 @@ type instruments struct {
 func newInstruments(reg prometheus.Registerer) instruments {
 	return instruments{
 		redis:   redislog.NewMetrics(reg),
+		file:    filelog.NewMetrics(reg),
 		publish: publish.NewMetrics(reg),
 		tail:    tail.NewMetrics(reg),
 		shard:   shard.NewMetrics(reg),

@@ -100,7 +100,7 @@ func (r *Redis) URL() string {
 		auth = r.user + ":" + r.pass + "@"
 	}
 	if r.tlsPort != 0 {
-		return fmt.Sprintf("rediss://%s127.0.0.1:%d?ca_file=%s", auth, r.tlsPort, r.CAFile())
+		return fmt.Sprintf("rediss://%s127.0.0.1:%d", auth, r.tlsPort)
 	}
 	return fmt.Sprintf("redis://%s%s", auth, r.Addr())
 }
@@ -108,8 +108,13 @@ func (r *Redis) URL() string {
 // Dir is the server's working directory, where its files are.
 func (r *Redis) Dir() string { return r.dir }
 
-// CAFile is the certificate by which a client knows the server.
-func (r *Redis) CAFile() string { return filepath.Join(r.dir, "ca.pem") }
+// CAFile is the certificate by which a client knows the server; empty without TLS.
+func (r *Redis) CAFile() string {
+	if r.tlsPort == 0 {
+		return ""
+	}
+	return filepath.Join(r.dir, "ca.pem")
+}
 
 // Kill9 ends the server as a crash would. It is no error if it is not running.
 func (r *Redis) Kill9() {

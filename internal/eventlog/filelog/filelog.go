@@ -14,7 +14,6 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"downlink/internal/event"
 	"downlink/internal/eventlog"
@@ -34,7 +33,7 @@ type Options struct {
 	Window        time.Duration // how long entries are kept at least
 	MaxEventBytes int           // largest payload
 	Logger        *slog.Logger
-	Registerer    prometheus.Registerer // nil: no metrics
+	Metrics       *Metrics // nil: not measured
 
 	// MaxReadBytes bounds one Read over all shards; 0 means 8 MiB.
 	MaxReadBytes int
@@ -95,7 +94,7 @@ type Log struct {
 	db      *pebble.DB
 	lock    *pebble.Lock
 	shards  []*shard
-	metrics *metrics
+	metrics *Metrics
 	began   time.Time     // of the log's clock, see clock
 	appends chan *request // unbuffered: who waits here has claimed nothing
 	jobs    chan *job     // likewise

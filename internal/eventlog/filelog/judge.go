@@ -131,11 +131,16 @@ func (l *Log) Suspect(ctx context.Context, shard int, reach event.ID) (eventlog.
 		if rec.state(head).Covers(reach) {
 			return nil
 		}
-		limit := event.ID{Ms: unixMillis(l.opts.Now()) + millis(eventlog.ReachSlack)}
-		if limit.Less(reach) {
+		now := unixMillis(l.opts.Now())
+		boundary := event.Max(event.ID{Ms: now}, s.issued.Next())
+		if limit := (event.ID{Ms: now + millis(eventlog.ReachSlack)}); limit.Less(reach) {
 			reach = limit
+		} else {
+			boundary = event.Max(boundary, event.ID{Ms: reach.Ms + 1})
 		}
-		rec = rec.withBreak(head, eventlog.Break{Boundary: head, Reach: reach, Reason: event.LogRewound})
+		s.issued = boundary
+		rec.Since = boundary
+		rec = rec.withBreak(boundary, eventlog.Break{Boundary: boundary, Reach: event.Max(boundary, reach), Reason: event.LogRewound})
 		return l.update(s, rec, nil, pebble.Sync)
 	})
 	if err != nil {
@@ -160,6 +165,6 @@ func (l *Log) update(s *shard, rec record, b *pebble.Batch, how *pebble.WriteOpt
 	if err := l.commit(b, how); err != nil {
 		return err
 	}
-	s.rec = rec
+	s.rec, s.head = rec, event.Max(s.head, rec.floor())
 	return nil
 }

@@ -5,14 +5,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-type metrics struct {
+// Metrics of an embedded log.
+type Metrics struct {
 	commitSeconds prometheus.Histogram
 	commitEvents  prometheus.Histogram
 }
 
-func newMetrics(r prometheus.Registerer) *metrics {
+// NewMetrics registers the metrics; r may be nil.
+func NewMetrics(r prometheus.Registerer) *Metrics {
 	with := promauto.With(r)
-	return &metrics{
+	return &Metrics{
 		commitSeconds: with.NewHistogram(prometheus.HistogramOpts{
 			Name:    "downlink_filelog_commit_seconds",
 			Help:    "Time that the embedded log's disk took to store one group of events for good.",

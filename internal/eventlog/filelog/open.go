@@ -44,7 +44,9 @@ func Open(o Options) (*Log, error) {
 	if err := l.load(); err != nil {
 		return nil, errors.Join(fmt.Errorf("log directory %q: %w", o.Dir, err), l.db.Close(), l.lock.Close())
 	}
-	l.metrics = newMetrics(o.Registerer)
+	if l.metrics = o.Metrics; l.metrics == nil {
+		l.metrics = NewMetrics(nil)
+	}
 	l.written.Go(l.write)
 	return l, nil
 }
@@ -147,8 +149,7 @@ func (l *Log) loadShard(s *shard, now uint64) error {
 		return err
 	}
 	// Sweeping removes the newest entry only together with all others: so
-	// Swept is the head of an emptied shard.
-	s.head = event.Max(last, s.rec.Swept)
+	s.head = event.Max(last, s.rec.floor())
 	s.rec, s.issued = s.rec.opened(s.head, now)
 	return nil
 }

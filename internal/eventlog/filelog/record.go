@@ -46,6 +46,18 @@ func (r record) state(head event.ID) eventlog.State {
 	return eventlog.State{Head: head, Swept: r.Swept, Since: r.Since, Founded: r.Founded, Breaks: r.Breaks}
 }
 
+// floor is the highest ID that the record itself knows as given out: Swept is
+// the head of an emptied shard, and a break's boundary an ID without an entry.
+func (r record) floor() event.ID {
+	highest := event.Max(r.Swept, r.Founded)
+	for _, b := range r.Breaks {
+		if !b.Gap {
+			highest = event.Max(highest, b.Boundary)
+		}
+	}
+	return highest
+}
+
 func (r record) encode() []byte {
 	b, err := json.Marshal(r)
 	if err != nil { // no value of these types fails

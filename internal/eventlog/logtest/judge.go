@@ -110,14 +110,17 @@ func judgeSuspect(r *rig) {
 	d := r.device(0, 0)
 	ids := r.appendN(0, 3)
 	st := r.suspect(0, lost(ids[2]))
-	if b := st.Breaks[len(st.Breaks)-1]; b.Boundary != ids[2] || b.Reach != lost(ids[2]) || b.Reason != event.LogRewound {
-		r.Errorf("break %+v, want boundary %s, reach %s, log-rewound", b, ids[2], lost(ids[2]))
+	b := st.Breaks[len(st.Breaks)-1]
+	if b.Boundary.Compare(lost(ids[2])) <= 0 || st.Head != b.Boundary || b.Reason != event.LogRewound {
+		r.Errorf("break %+v at head %s, want log-rewound with a new head above %s", b, st.Head, lost(ids[2]))
 	}
 	check := func(when string) {
 		r.Helper()
 		r.wantJudge(when+": from before", event.LogRewound, 0, ids[0], d)
 		r.wantJudge(when+": the founding", event.LogRewound, 0, r.founded[0].Founded, d)
-		r.wantJudge(when+": the head of then", "", 0, ids[2], d)
+		// It may have lost what came after it, on the branch that is gone.
+		r.wantJudge(when+": the head of then", event.LogRewound, 0, ids[2], d)
+		r.wantJudge(when+": the new head", "", 0, b.Boundary, d)
 		r.wantJudge(when+": the lost position", event.LogRewound, 0, lost(ids[2]), d)
 		r.wantJudge(when+": another shard", "", 1, r.founded[1].Founded, r.device(1, 0))
 	}
@@ -166,6 +169,7 @@ func judgeSuspectSwept(r *rig) {
 	next := r.appendN(0, 1)[0]
 	r.sweepTo(0, next)
 	r.wantJudge("from before the break", event.LogRewound, 0, ids[0], d)
-	r.wantJudge("swept, may be of either branch", event.LogRewound, 0, next, d)
+	r.wantJudge("the lost position", event.LogRewound, 0, lost(ids[1]), d)
+	r.wantJudge("swept, from after the break", "", 0, next, d)
 	r.wantJudge("held after it", "", 0, r.appendN(0, 1)[0], d)
 }

@@ -53,6 +53,7 @@ func TestConformance(t *testing.T) {
 func testOptions(tb testing.TB, r *testkit.Redis) Options {
 	return Options{
 		URL:         r.URL(),
+		TLS:         TLSFiles{CA: r.CAFile()},
 		Shards:      4,
 		Window:      time.Hour,
 		SweepStep:   2 * time.Millisecond,

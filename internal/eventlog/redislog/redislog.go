@@ -34,9 +34,9 @@ const (
 // Options configure Open. The zero value of a field marked with a default
 // means that default.
 type Options struct {
-	// URL of one server: redis[s]://[user[:password]@]host[:port][/db], with
-	// ?ca_file=, ?server_name= and ?skip_verify=true for rediss.
+	// URL of one server: redis[s]://[user[:password]@]host[:port][/db].
 	URL           string
+	TLS           TLSFiles      // for rediss
 	Prefix        string        // of every key; default "pos-ev"
 	Shards        int           // fixed when the log is created; default 64
 	Window        time.Duration // how long an entry is kept at least; default 15 min
@@ -50,6 +50,13 @@ type Options struct {
 	Metrics       *Metrics // from NewMetrics
 
 	notesKept time.Duration // eventlog.NotesKept; a test can't wait for a week
+}
+
+// TLSFiles are PEM files. An empty name means: the system's authorities, no
+// client certificate.
+type TLSFiles struct {
+	CA        string // certificates that vouch for the server
+	Cert, Key string // the client's; both or none
 }
 
 func (o *Options) fill() error {
@@ -108,7 +115,7 @@ func Open(ctx context.Context, opts Options) (*Log, error) {
 	if err := opts.fill(); err != nil {
 		return nil, err
 	}
-	target, err := parseURL(opts.URL)
+	target, err := parseURL(opts.URL, opts.TLS)
 	if err != nil {
 		return nil, err
 	}

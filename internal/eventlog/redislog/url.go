@@ -23,7 +23,7 @@ type target struct {
 
 // parseURL reads a redis:// or rediss:// URL. No part of its user information
 // is in an error: url.Error would quote the whole text.
-func parseURL(raw string) (target, error) {
+func parseURL(raw string, files TLSFiles) (target, error) {
 	u, err := url.Parse(raw)
 	if err != nil {
 		return target{}, errors.New("the Redis URL can't be parsed (special characters in a password must be percent-encoded): want redis[s]://[user:password@]host[:port][/db]")
@@ -47,7 +47,7 @@ func parseURL(raw string) (target, error) {
 			return target{}, fmt.Errorf("%q is not a database number: want redis://host/0", path)
 		}
 	}
-	t.tls, err = tlsOf(u)
+	t.tls, err = tlsOf(u, files)
 	return t, err
 }
 
@@ -58,35 +58,31 @@ func portOf(u *url.URL) string {
 	return "6379"
 }
 
-// tlsOf reads the query, whose only keys are for TLS; nil means plain text.
-func tlsOf(u *url.URL) (*tls.Config, error) {
-	query, err := url.ParseQuery(u.RawQuery)
-	if err != nil {
-		return nil, errors.New("the query of the Redis URL can't be parsed")
+// tlsOf is the TLS configuration of a rediss:// URL; nil means plain text.
+func tlsOf(u *url.URL, files TLSFiles) (*tls.Config, error) {
+	if u.RawQuery != "" || u.ForceQuery {
+		return nil, errors.New("a Redis URL takes no query; TLS files have settings of their own")
 	}
 	if u.Scheme == "redis" {
-		if len(query) > 0 {
-			return nil, errors.New("a redis:// URL takes no query; TLS options belong to rediss://")
+		if files != (TLSFiles{}) {
+			return nil, errors.New("certificate files are given, but redis:// is plain text: use rediss://, or leave them out")
 		}
 		return nil, nil
 	}
 	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: u.Hostname()}
-	for key, values := range query {
-		value := values[len(values)-1]
-		switch key {
-		case "ca_file":
-			if c.RootCAs, err = readCAs(value); err != nil {
-				return nil, err
-			}
-		case "server_name":
-			c.ServerName = value
-		case "skip_verify":
-			if c.InsecureSkipVerify, err = strconv.ParseBool(value); err != nil {
-				return nil, errors.New("skip_verify in the Redis URL must be true or false")
-			}
-		default:
-			return nil, fmt.Errorf("the Redis URL has the unknown option %q: known are ca_file, server_name and skip_verify", key)
+	if files.CA != "" {
+		pool, err := readCAs(files.CA)
+		if err != nil {
+			return nil, err
 		}
+		c.RootCAs = pool
+	}
+	if files.Cert != "" || files.Key != "" {
+		pair, err := tls.LoadX509KeyPair(files.Cert, files.Key)
+		if err != nil {
+			return nil, fmt.Errorf("reading the client certificate for Redis: %w", err)
+		}
+		c.Certificates = []tls.Certificate{pair}
 	}
 	return c, nil
 }
@@ -94,11 +90,11 @@ func tlsOf(u *url.URL) (*tls.Config, error) {
 func readCAs(file string) (*x509.CertPool, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return nil, fmt.Errorf("reading ca_file of the Redis URL: %w", err)
+		return nil, fmt.Errorf("reading the certificates that vouch for Redis: %w", err)
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("ca_file %s of the Redis URL holds no certificate in PEM form", file)
+		return nil, fmt.Errorf("%s holds no certificate in PEM form", file)
 	}
 	return pool, nil
 }
