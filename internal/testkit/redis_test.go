@@ -54,8 +54,8 @@ func TestRedisFreezes(t *testing.T) {
 		answered <- err
 	}()
 	select {
-	case <-answered:
-		t.Error("a frozen server answered")
+	case err := <-answered:
+		t.Errorf("a frozen server answered: %v", err)
 	case <-time.After(50 * time.Millisecond):
 	}
 	r.Cont()

@@ -41,7 +41,7 @@ func (l *Log) storeOptions() *pebble.Options {
 type storeLogger struct{ log *slog.Logger }
 
 func (s storeLogger) Infof(format string, args ...any) {
-	s.log.Debug("store: " + fmt.Sprintf(format, args...))
+	s.log.Debug("the log's store says", "text", fmt.Sprintf(format, args...))
 }
 
 func (s storeLogger) Errorf(format string, args ...any) {
