@@ -202,18 +202,18 @@ func (s *Shard) deliverPage(members []*Member, page eventlog.Page) {
 		}
 		message := NewMessage(e)
 		if message.deliverable() {
-			offerPage(listeners, message)
+			s.offerPage(listeners, message)
 		}
 	}
 	s.joinLocked(members, page.Through)
 }
 
-func offerPage(listeners []*Member, message *Message) {
+func (s *Shard) offerPage(listeners []*Member, message *Message) {
 	for _, m := range listeners {
 		if m.state != lapping || !m.read.Less(message.ID) {
 			continue
 		}
-		if !m.sub.Offer(message) {
+		if !s.offer(m, message) {
 			m.state = stalled // with the read position it has reached
 			continue
 		}

@@ -103,7 +103,7 @@ func (s *Shard) beginLocked(m *Member, start Start) {
 func (s *Shard) fillLocked(m *Member) {
 	walk := s.hot.after(m.read, m.targets)
 	for next := walk.peek(); next != nil; next = walk.peek() {
-		if !m.sub.Offer(next) {
+		if !s.offer(m, next) {
 			m.state = stalled
 			return
 		}

@@ -117,11 +117,21 @@ func (s *Shard) offerLocked(member *Member, m *Message) {
 	if member.state != live || !member.read.Less(m.ID) {
 		return // ahead of this gateway: it has this one already
 	}
-	if !member.sub.Offer(m) {
+	if !s.offer(member, m) {
 		member.read = s.pos // the position before m
 		member.state = stalled
 		s.opts.Metrics.Behind.Inc()
 	}
+}
+
+// offer hands a message over if there is room. One that is too large becomes a
+// resync frame in its place.
+func (s *Shard) offer(member *Member, m *Message) bool {
+	taken := member.sub.Offer(m)
+	if taken && m.Fault == eventlog.FaultTooLarge {
+		s.opts.Metrics.resync(event.EventTooLarge)
+	}
+	return taken
 }
 
 // Reset tells every member that the log can't prove what it missed, and goes

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
 
 	"downlink/internal/event"
@@ -256,6 +257,9 @@ func TestFaultyEntriesMoveThePositionOnly(t *testing.T) {
 	}
 	if diff := cmp.Diff([]event.ID{large.ID}, a.ids()); diff != "" {
 		t.Error(diff) // the session makes a resync of it
+	}
+	if n := testutil.ToFloat64(g.opts.Metrics.resyncs.WithLabelValues(string(event.EventTooLarge))); n != 1 {
+		t.Errorf("%v resyncs are counted", n)
 	}
 	if !g.hot.holds(bad.ID) {
 		t.Error("a cursor at a faulty entry isn't known")
