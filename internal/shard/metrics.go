@@ -2,6 +2,7 @@ package shard
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"downlink/internal/event"
 )
@@ -17,23 +18,21 @@ type Metrics struct {
 
 // NewMetrics registers the metrics; reg may be nil.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
+	with := promauto.With(reg)
 	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+		return with.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
 	m := &Metrics{
 		Laps:        counter("downlink_catchup_laps_total", "Shared readings of the log for sessions that were older than the hot window."),
 		LapPages:    counter("downlink_catchup_pages_total", "Pages read from the log by laps."),
 		LapFailures: counter("downlink_catchup_failures_total", "Laps that ended because the log could not be read; their sessions wait for the next one."),
 		Behind:      counter("downlink_session_behind_total", "Times a session had no room for an event and went on from the log later."),
-		resyncs: prometheus.NewCounterVec(prometheus.CounterOpts{
+		resyncs: with.NewCounterVec(prometheus.CounterOpts{
 			Name: "downlink_resync_total", Help: "Resync frames by reason.",
 		}, []string{"reason"}),
 	}
 	for _, r := range event.Reasons() {
 		m.resyncs.WithLabelValues(string(r))
-	}
-	if reg != nil {
-		reg.MustRegister(m.Laps, m.LapPages, m.LapFailures, m.Behind, m.resyncs)
 	}
 	return m
 }

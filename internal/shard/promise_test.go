@@ -107,56 +107,60 @@ func (d *device) keepAlive() error {
 // exactly what is for it, in order, once; or is told, and then only if
 // something for it is really gone.
 func TestPromise(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		log := newMemlog()
-		gateways := []*gateway{newGateway(log, 2000), newGateway(log, 4000)}
-		for _, g := range gateways {
-			g.Start(log.state.Head)
+	for range 20 { // times rapid's own 100
+		rapid.Check(t, promise)
+	}
+}
+
+func promise(t *rapid.T) {
+	log := newMemlog()
+	gateways := []*gateway{newGateway(log, 2000), newGateway(log, 4000)}
+	for _, g := range gateways {
+		g.Start(log.state.Head)
+	}
+	devices := []*device{{name: "a", log: log}, {name: "b", log: log}, {name: "c", log: log}}
+	must := func(err error) {
+		if err != nil {
+			t.Fatal(err)
 		}
-		devices := []*device{{name: "a", log: log}, {name: "b", log: log}, {name: "c", log: log}}
-		must := func(err error) {
-			if err != nil {
-				t.Fatal(err)
+	}
+	actions := map[string]func(*rapid.T){
+		"append": func(t *rapid.T) {
+			for range rapid.IntRange(1, 6).Draw(t, "n") {
+				log.append(event.Event{Target: rapid.SampledFrom([]string{"a", "b", "c", "*", "x"}).Draw(t, "to"), Type: "t"})
 			}
-		}
-		actions := map[string]func(*rapid.T){
-			"append": func(t *rapid.T) {
-				for range rapid.IntRange(1, 6).Draw(t, "n") {
-					log.append(event.Event{Target: rapid.SampledFrom([]string{"a", "b", "c", "*", "x"}).Draw(t, "to"), Type: "t"})
-				}
-			},
-			"dispatch": func(t *rapid.T) {
-				rapid.SampledFrom(gateways).Draw(t, "gateway").follow(rapid.IntRange(1, 5).Draw(t, "n"))
-			},
-			"sweep": func(t *rapid.T) { log.sweep(rapid.IntRange(1, 4).Draw(t, "n")) },
-			"connect": func(t *rapid.T) {
-				d := rapid.SampledFrom(devices).Draw(t, "device")
-				d.leave()
-				must(d.attach(rapid.SampledFrom(gateways).Draw(t, "gateway"), rapid.IntRange(1, 4).Draw(t, "room")))
-			},
-			"take": func(t *rapid.T) {
-				if d := rapid.SampledFrom(devices).Draw(t, "device"); d.sub != nil {
-					must(d.take(rapid.IntRange(0, 4).Draw(t, "n")))
-				}
-			},
-			"keep-alive": func(t *rapid.T) {
-				if d := rapid.SampledFrom(devices).Draw(t, "device"); d.sub != nil {
-					must(d.takeResync())
-					must(d.keepAlive())
-				}
-			},
-			"lap": func(t *rapid.T) { must(rapid.SampledFrom(gateways).Draw(t, "gateway").laps()) },
-		}
-		log.between = func() {
-			name := rapid.SampledFrom([]string{"nothing", "append", "dispatch", "sweep", "connect", "take", "keep-alive"}).Draw(t, "meanwhile")
-			if act := actions[name]; act != nil {
-				act(t)
+		},
+		"dispatch": func(t *rapid.T) {
+			rapid.SampledFrom(gateways).Draw(t, "gateway").follow(rapid.IntRange(1, 5).Draw(t, "n"))
+		},
+		"sweep": func(t *rapid.T) { log.sweep(rapid.IntRange(1, 4).Draw(t, "n")) },
+		"connect": func(t *rapid.T) {
+			d := rapid.SampledFrom(devices).Draw(t, "device")
+			d.leave()
+			must(d.attach(rapid.SampledFrom(gateways).Draw(t, "gateway"), rapid.IntRange(1, 4).Draw(t, "room")))
+		},
+		"take": func(t *rapid.T) {
+			if d := rapid.SampledFrom(devices).Draw(t, "device"); d.sub != nil {
+				must(d.take(rapid.IntRange(0, 4).Draw(t, "n")))
 			}
+		},
+		"keep-alive": func(t *rapid.T) {
+			if d := rapid.SampledFrom(devices).Draw(t, "device"); d.sub != nil {
+				must(d.takeResync())
+				must(d.keepAlive())
+			}
+		},
+		"lap": func(t *rapid.T) { must(rapid.SampledFrom(gateways).Draw(t, "gateway").laps()) },
+	}
+	log.between = func() {
+		name := rapid.SampledFrom([]string{"nothing", "append", "dispatch", "sweep", "connect", "take", "keep-alive"}).Draw(t, "meanwhile")
+		if act := actions[name]; act != nil {
+			act(t)
 		}
-		t.Repeat(actions)
-		log.between = nil
-		settle(t, gateways, devices)
-	})
+	}
+	t.Repeat(actions)
+	log.between = nil
+	settle(t, gateways, devices)
 }
 
 // settle lets everything catch up; then nobody may lack anything.

@@ -2,6 +2,7 @@ package sse
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"downlink/internal/session"
 )
@@ -17,20 +18,21 @@ type Metrics struct {
 
 // NewMetrics registers the metrics; reg may be nil.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
+	with := promauto.With(reg)
 	m := &Metrics{
-		Active: prometheus.NewGauge(prometheus.GaugeOpts{
+		Active: with.NewGauge(prometheus.GaugeOpts{
 			Name: "sse_active_connections", Help: "Streams that are open now.",
 		}),
-		Connections: prometheus.NewCounter(prometheus.CounterOpts{
+		Connections: with.NewCounter(prometheus.CounterOpts{
 			Name: "downlink_connections_total", Help: "Streams that were opened.",
 		}),
-		Rejected: prometheus.NewCounter(prometheus.CounterOpts{
+		Rejected: with.NewCounter(prometheus.CounterOpts{
 			Name: "downlink_requests_rejected_total", Help: "Requests that can't become a stream: method, Accept header, device or body.",
 		}),
-		ends: prometheus.NewCounterVec(prometheus.CounterOpts{
+		ends: with.NewCounterVec(prometheus.CounterOpts{
 			Name: "downlink_session_ends_total", Help: "Streams that ended, by reason.",
 		}, []string{"reason"}),
-		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
+		refusals: with.NewCounterVec(prometheus.CounterOpts{
 			Name: "downlink_refused_total", Help: "Streams that were refused with a time to come back, by reason.",
 		}, []string{"reason"}),
 	}
@@ -39,9 +41,6 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	}
 	for _, r := range Refusals() {
 		m.refusals.WithLabelValues(string(r))
-	}
-	if reg != nil {
-		reg.MustRegister(m.Active, m.Connections, m.Rejected, m.ends, m.refusals)
 	}
 	return m
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"downlink/internal/event"
 	"downlink/internal/eventlog"
@@ -27,21 +28,22 @@ type Metrics struct {
 
 // NewMetrics registers the metrics; reg may be nil.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
+	with := promauto.With(reg)
 	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+		return with.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
 	m := &Metrics{
 		Entries:      counter("downlink_tail_entries_total", "Entries read from the log, those for devices elsewhere included."),
 		ReadFailures: counter("downlink_tail_read_failures_total", "Reads of the log that failed."),
 		Restarts:     counter("downlink_tail_restarts_total", "Reads begun anew because the log moved and the tail did not."),
 		Overtaken:    counter("downlink_tail_overtaken_total", "Times the sweep had removed entries of a shard that this gateway had not read."),
-		resets: prometheus.NewCounterVec(prometheus.CounterOpts{
+		resets: with.NewCounterVec(prometheus.CounterOpts{
 			Name: "downlink_tail_resets_total", Help: "Shards whose sessions were all told to resync, by reason.",
 		}, []string{"reason"}),
-		faults: prometheus.NewCounterVec(prometheus.CounterOpts{
+		faults: with.NewCounterVec(prometheus.CounterOpts{
 			Name: "downlink_log_faults_total", Help: "Malformed entries that were passed over, by kind.",
 		}, []string{"kind"}),
-		available: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		available: with.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "downlink_log_available", Help: "1 while the log of this group of shards can be read, else 0.",
 		}, []string{"group"}),
 		logged: make(map[eventlog.Fault]bool),
@@ -53,9 +55,6 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		m.faults.WithLabelValues(string(f))
 	}
 	m.reachable(0, false) // every log has a group 0; more of them appear as they are read
-	if reg != nil {
-		reg.MustRegister(m.Entries, m.ReadFailures, m.Restarts, m.Overtaken, m.resets, m.faults, m.available)
-	}
 	return m
 }
 
