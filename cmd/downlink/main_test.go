@@ -109,7 +109,7 @@ func body(r *http.Request) string {
 }
 
 func one(w http.ResponseWriter, _ *http.Request) {
-	fmt.Fprintln(w, `{"id":"1-1","shard":3}`) //nolint:errcheck // the test notices
+	fmt.Fprintln(w, `{"id":"1-1","shard":3}`)
 }
 
 func unavailable(w http.ResponseWriter, _ *http.Request) {
