@@ -143,8 +143,8 @@ type Recent interface {
 
 // An Appender stores events. Safe for concurrent use.
 type Appender interface {
-	// Append stores each Append's events; requests of different shards fail
-	// and succeed apart. It answers within ctx. A nil Err means stored as
+	// Append stores each Append's events, those of one shard in the order of
+	// the batch; requests of different shards fail and succeed apart. It answers within ctx. A nil Err means stored as
 	// durably as the log is configured to. With ErrUnavailable an event may
 	// or may not have been stored.
 	Append(ctx context.Context, batch []Append) []Result

@@ -91,9 +91,17 @@ func (p *pipe) xadd(s *shard, e *event.Event, id *event.ID, result *eventlog.Res
 
 // send runs the pipeline and hands out the replies.
 func (p *pipe) send(ctx context.Context) {
-	replies, err := p.node.doMulti(ctx, callAppend, p.cmds...)
+	cmds := p.cmds
+	first := 0
+	if len(p.once) > 0 && len(cmds) > 1 {
+		// Taught afterwards, an idempotent Append would be stored behind what
+		// follows it here, out of the batch's order.
+		cmds = append([]rueidis.Completed{appendScript.load(p.node.client.B())}, cmds...)
+		first = 1
+	}
+	replies, err := p.node.doMulti(ctx, callAppend, cmds...)
 	if err == nil {
-		replies = p.teach(ctx, replies)
+		replies = p.teach(ctx, replies[first:])
 	}
 	for i, take := range p.takes {
 		if err != nil {

@@ -99,7 +99,7 @@ func TestCluster(t *testing.T) {
 // leastRules are the permissions that DESIGN.md asks for.
 const leastRules = "~pos-ev:* -@all +hello +ping +select +info +time +exists +unlink " +
 	"+xadd +xread +xrange +xtrim +xdel +xinfo|stream " +
-	"+hset +hget +hmget +hscan +hdel +get +set +eval +evalsha"
+	"+hset +hget +hmget +hscan +hdel +get +set +eval +evalsha +script|load"
 
 // TestLeastUserOverTLS does everything as a user who may do nothing else.
 func TestLeastUserOverTLS(t *testing.T) {

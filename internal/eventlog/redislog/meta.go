@@ -106,7 +106,7 @@ func checkEviction(n *node, opts *Options, policy string) error {
 	}
 	if !opts.AllowEviction {
 		return fmt.Errorf("Redis at %s has maxmemory-policy %q, by which it may delete events and the notes about them: "+
-			"set it to noeviction, or allow eviction in so many words", n.addr, policy)
+			"set it to noeviction, or start with --allow-eviction", n.addr, policy)
 	}
 	opts.Logger.Warn("this Redis may evict events: a device can miss some, and will only be told so where it is noticed",
 		"server", n.addr, "maxmemory_policy", policy)

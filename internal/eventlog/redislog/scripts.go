@@ -66,6 +66,11 @@ func (s script) bySHA(b rueidis.Builder, keys, args []string) rueidis.Completed 
 	return b.Evalsha().Sha1(s.sha).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
 }
 
+// load only makes the server know the script.
+func (s script) load(b rueidis.Builder) rueidis.Completed {
+	return b.ScriptLoad().Script(s.source).Build()
+}
+
 func (s script) whole(b rueidis.Builder, keys, args []string) rueidis.Completed {
 	return b.Eval().Script(s.source).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
 }
