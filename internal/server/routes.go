@@ -4,6 +4,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/pprof"
+
+	"downlink/internal/problem"
 )
 
 // Ready says whether the gateway can serve devices, and if not, why.
@@ -29,6 +31,9 @@ func Backend(publish, openapi, metrics http.Handler, ready Ready) http.Handler {
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		problem.Write(w, problem.New(problem.NotFound, "nothing is served at "+r.URL.EscapedPath()))
+	})
 	return mux
 }
 
