@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -96,6 +97,14 @@ func Open(tb testing.TB, url, cursor string) *Stream {
 		cancel()
 		resp.Body.Close()
 	}}
+}
+
+// RawStream is the stream on a connection over which a request was sent; it
+// begins with the response's header.
+func RawStream(tb testing.TB, conn net.Conn) *Stream {
+	tb.Helper()
+	tb.Cleanup(func() { conn.Close() })
+	return &Stream{tb: tb, body: bufio.NewReader(conn), Close: func() { conn.Close() }}
 }
 
 // Line is the next line without its end; ok is false at the end of the stream.
