@@ -1,0 +1,301 @@
+package e2e
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"downlink/internal/testkit"
+)
+
+// largePayload of an event for a device that reads nothing.
+const largePayload = 64 << 10
+
+const stalled = `downlink_session_ends_total{reason="write_timeout"}`
+
+// A flood is what is published for a device that reads nothing: far more than
+// the kernel may hold for it, and than the gateway's heap may grow by.
+type flood struct {
+	log     string
+	events  int
+	publish func(t *testing.T, g *testkit.Gateway, from, to int) // numbers from up to below to
+	mayGrow float64                                              // bytes
+}
+
+// postFlood publishes for "demo" on the back end's port.
+func postFlood(t *testing.T, g *testkit.Gateway, from, to int) {
+	t.Helper()
+	var lines strings.Builder
+	for n := from; n < to; n++ {
+		fmt.Fprintf(&lines, `{"device":"demo","type":"t","text":%q}`+"\n", large(n))
+	}
+	status, answer := testkit.Post(t, g.Backend+"/v1/events", "application/x-ndjson", lines.String())
+	if status != 200 || strings.Contains(answer, `"error"`) {
+		t.Fatalf("publishing: %d %.500s", status, answer)
+	}
+}
+
+// addFlood publishes for "demo" past every gateway, which is much quicker.
+func addFlood(redis *testkit.Redis) func(*testing.T, *testkit.Gateway, int, int) {
+	return func(t *testing.T, _ *testkit.Gateway, from, to int) {
+		t.Helper()
+		var commands [][]string
+		for n := from; n < to; n++ {
+			commands = append(commands, []string{"XADD", demoShard, "*", "dev", "demo", "type", "t", "payload", large(n)})
+		}
+		for _, reply := range redis.Pipe(commands...) {
+			if err, failed := reply.(error); failed {
+				t.Fatalf("publishing: %v", err)
+			}
+		}
+	}
+}
+
+func large(n int) string { return fmt.Sprint(n, " ", strings.Repeat("x", largePayload)) }
+
+// A heap watches the living memory of a gateway.
+type heap struct {
+	t          *testing.T
+	g          *testkit.Gateway
+	base, most float64
+}
+
+func watchHeap(t *testing.T, g *testkit.Gateway) *heap {
+	h := &heap{t: t, g: g}
+	h.base = h.now()
+	return h
+}
+
+// now is what is left after a collection of garbage.
+func (h *heap) now() float64 {
+	h.t.Helper()
+	if status, text := testkit.Get(h.t, h.g.Backend+"/debug/pprof/heap?gc=1"); status != 200 {
+		h.t.Fatalf("collecting garbage: %d %s", status, text)
+	}
+	return h.g.Metric("go_memstats_heap_alloc_bytes")
+}
+
+func (h *heap) look() { h.most = max(h.most, h.now()-h.base) }
+
+func (h *heap) check(limit float64) {
+	h.t.Helper()
+	h.t.Logf("the heap grew by up to %.1f MiB", h.most/(1<<20))
+	if h.most > limit {
+		h.t.Errorf("the heap grew by %.0f bytes, more than %.0f", h.most, limit)
+	}
+}
+
+// printed follows what a listener prints, and holds it against 0, 1, 2 …
+type printed struct {
+	t     *testing.T
+	in    *bufio.Reader
+	part  string
+	count int
+}
+
+func follow(t *testing.T, file string) *printed {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return &printed{t: t, in: bufio.NewReaderSize(f, 1<<20)}
+}
+
+// upTo waits until so many events were printed.
+func (p *printed) upTo(count int) {
+	p.t.Helper()
+	testkit.Eventually(p.t, fmt.Sprintf("%d events are printed", count), func() bool {
+		for p.count < count {
+			text, err := p.in.ReadString('\n')
+			p.part += text
+			if errors.Is(err, io.EOF) {
+				return false
+			}
+			p.line(strings.TrimSuffix(p.part, "\n"))
+			p.part = ""
+		}
+		return true
+	})
+}
+
+func (p *printed) line(line string) {
+	p.t.Helper()
+	fields := strings.SplitN(line, "\t", 3)
+	switch {
+	case len(fields) == 3 && fields[1] == "resync" && fields[2] == "no-cursor" && p.count == 0:
+	case len(fields) == 3 && strings.HasPrefix(fields[2], fmt.Sprint(p.count, " x")) && strings.Count(fields[2], "x") == largePayload:
+		p.count++
+	default:
+		p.t.Fatalf("printed %.80q (%d bytes) where %d comes next", line, len(line), p.count)
+	}
+}
+
+// TestFrozenDevices: one device stops reading in live traffic, another one in
+// the middle of a long replay. They cost bounded memory, delay nobody in their
+// shard, are disconnected, and miss nothing once they go on.
+func TestFrozenDevices(t *testing.T) {
+	t.Parallel()
+	t.Run("Redis", func(t *testing.T) {
+		t.Parallel()
+		redis := testkit.StartRedis(t)
+		freezeDevices(t, flood{log: redis.URL(), events: 1700, publish: addFlood(redis), mayGrow: 32 << 20})
+	})
+	t.Run("embedded", func(t *testing.T) {
+		t.Parallel()
+		freezeDevices(t, flood{log: "file:" + t.TempDir(), events: 500, publish: postFlood, mayGrow: 16 << 20})
+	})
+}
+
+func freezeDevices(t *testing.T, f flood) {
+	t.Helper()
+	const part = 50 // events
+	// A small hot window: it isn't what is measured.
+	g := program.StartGateway(t, args("--log", f.log, "--write-timeout", "3s", "--hot-window-bytes", "4MiB")...)
+	dir := t.TempDir()
+	start := func(name string, more ...string) (*testkit.Listener, *printed) {
+		file := filepath.Join(dir, name)
+		device := program.StartListener(t, file, append(more, "--url", g.Device, "--device", "demo")...)
+		return device, follow(t, file)
+	}
+	neighbour := newNeighbour(t, g)
+	live, liveOut := start("live")
+	testkit.Eventually(t, "the device is connected", func() bool { return g.Metric("sse_active_connections") == 2 })
+	f.publish(t, g, 0, part)
+	liveOut.upTo(part)
+
+	live.Stop()
+	memory := watchHeap(t, g)
+	for n := part; n < f.events; n += part {
+		f.publish(t, g, n, min(n+part, f.events))
+		neighbour.gets()
+		memory.look()
+	}
+	disconnected := func(n float64) func() bool {
+		return func() bool { neighbour.gets(); memory.look(); return g.Metric(stalled) == n }
+	}
+	testkit.Eventually(t, "the device is disconnected", disconnected(1))
+
+	replay, replayOut := start("replay", "--earliest")
+	replayOut.upTo(10)
+	replay.Stop()
+	testkit.Eventually(t, "the device that replays is disconnected", disconnected(2))
+	memory.check(f.mayGrow)
+	neighbour.check()
+
+	live.Cont()
+	replay.Cont()
+	liveOut.upTo(f.events)
+	replayOut.upTo(f.events)
+}
+
+// A neighbour is a device in the shard of "demo", which reads.
+type neighbour struct {
+	t      *testing.T
+	g      *testkit.Gateway
+	name   string
+	stream *testkit.Stream
+	worst  time.Duration
+}
+
+func newNeighbour(t *testing.T, g *testkit.Gateway) *neighbour {
+	t.Helper()
+	n := &neighbour{t: t, g: g, name: siblingOf("demo")}
+	n.stream = testkit.Open(t, g.Device+"/events?device="+n.name, "")
+	n.stream.Until(resync)
+	return n
+}
+
+// gets publishes an event for the neighbour and waits for it.
+func (n *neighbour) gets() {
+	n.t.Helper()
+	publish(n.t, n.g, n.name, "for the neighbour")
+	begin := time.Now()
+	n.stream.Until("data: for the neighbour")
+	n.worst = max(n.worst, time.Since(begin))
+}
+
+func (n *neighbour) check() {
+	n.t.Helper()
+	n.t.Logf("the neighbour waited up to %v", n.worst)
+	if n.worst > 2*time.Second { // less than write_timeout
+		n.t.Errorf("the neighbour waited for %v", n.worst)
+	}
+}
+
+// TestReplayFollowsTheSocket: 10,000 events for a device that reads slowly but
+// steadily: they come in order, and it never counts as stalled.
+func TestReplayFollowsTheSocket(t *testing.T) {
+	t.Parallel()
+	const (
+		events = 10_000
+		second = 2 << 20 // bytes
+		ticks  = 50      // a second
+	)
+	test := func(t *testing.T, log string) {
+		g := program.StartGateway(t, args("--log", log, "--write-timeout", "1s", "--hot-window-bytes", "1MiB")...)
+		var lines strings.Builder
+		for n := range events {
+			fmt.Fprintf(&lines, `{"device":"demo","type":"t","text":"%d %s"}`+"\n", n, strings.Repeat("x", 1000))
+		}
+		if status, answer := testkit.Post(t, g.Backend+"/v1/events", "application/x-ndjson", lines.String()); status != 200 || strings.Contains(answer, `"error"`) {
+			t.Fatalf("publishing: %d %.500s", status, answer)
+		}
+		conn, err := net.Dial("tcp", strings.TrimPrefix(g.Device, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if err := conn.(*net.TCPConn).SetReadBuffer(32 << 10); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fmt.Fprint(conn, "GET /events?device=demo&from=earliest HTTP/1.0\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		in := bufio.NewScanner(&paced{conn: conn, t: t, tick: time.NewTicker(time.Second / ticks), bytes: second / ticks})
+		next := 0
+		for next < events && in.Scan() {
+			if text, ok := strings.CutPrefix(in.Text(), "data: "); ok {
+				if !strings.HasPrefix(text, fmt.Sprint(next, " x")) {
+					t.Fatalf("got %.20q where %d comes next", text, next)
+				}
+				next++
+			}
+		}
+		if next < events {
+			t.Errorf("the stream ended after %d events: %v", next, in.Err())
+		}
+		if ends := g.Metric(stalled); ends != 0 {
+			t.Errorf("%v sessions counted as stalled", ends)
+		}
+	}
+	t.Run("Redis", func(t *testing.T) { t.Parallel(); test(t, testkit.StartRedis(t).URL()) })
+	t.Run("embedded", func(t *testing.T) { t.Parallel(); test(t, "file:"+t.TempDir()) })
+}
+
+// paced reads so many bytes at each tick.
+type paced struct {
+	t     *testing.T
+	conn  net.Conn
+	tick  *time.Ticker
+	bytes int
+	left  int
+}
+
+func (p *paced) Read(b []byte) (int, error) {
+	if p.left == 0 {
+		<-p.tick.C
+		p.left = p.bytes
+	}
+	n, err := p.conn.Read(b[:min(len(b), p.left)])
+	p.left -= n
+	return n, err
+}
