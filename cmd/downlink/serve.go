@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/url"
 	"os"
 	"os/signal"
 	"strings"
@@ -20,11 +21,13 @@ import (
 func serve(c *config.Config, version string, out io.Writer, logger *slog.Logger) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	g, err := gateway.New(options(c, version, logger))
-	if err != nil {
+	o := options(c, version, logger)
+	var g *gateway.Gateway
+	o.Started = func() { greet(out, c, version, g.DeviceAddr(), g.BackendAddr()) }
+	var err error
+	if g, err = gateway.New(o); err != nil {
 		return err
 	}
-	greet(out, c, version, g.DeviceAddr(), g.BackendAddr())
 	return g.Run(ctx)
 }
 
@@ -60,15 +63,15 @@ func options(c *config.Config, version string, logger *slog.Logger) gateway.Opti
 	}
 }
 
-// greet says where the gateway serves and what to try. Its first three lines
+// greet says where the gateway serves and what to try, once it serves. Its first three lines
 // have a fixed form that scripts may read.
 func greet(out io.Writer, c *config.Config, version string, device, backend net.Addr) {
 	deviceURL, backendURL := "http://"+reachable(device), "http://"+reachable(backend)
 	raw := ""
 	if !strings.HasPrefix(c.Log, "file:") {
 		raw = fmt.Sprintf(`The same, past this gateway:
-  redis-cli XADD %s:%d '*' dev demo type hello payload '{"from":"redis-cli"}'
-`, c.Prefix, event.Shard("demo", c.Shards))
+  redis-cli %sXADD %s:%d '*' dev demo type hello payload '{"from":"redis-cli"}'
+`, redisCLI(c), c.Prefix, event.Shard("demo", c.Shards))
 	}
 	//nolint:errcheck // a gateway serves without a terminal too
 	fmt.Fprintf(out, `downlink %s
@@ -82,6 +85,38 @@ An event for it, in a third:
 %[5]sMetrics: %[3]s/metrics
 
 `, version, deviceURL, backendURL, os.Args[0], raw)
+}
+
+// redisCLI is the arguments by which redis-cli finds the log's server. The
+// password isn't among them: redis-cli asks for it.
+func redisCLI(c *config.Config) string {
+	u, err := url.Parse(c.Log)
+	if err != nil {
+		return ""
+	}
+	args := ""
+	if u.Hostname() != "" {
+		args += "-h " + u.Hostname() + " "
+	}
+	if u.Port() != "" {
+		args += "-p " + u.Port() + " "
+	}
+	if db := strings.Trim(u.Path, "/"); db != "" {
+		args += "-n " + db + " "
+	}
+	if user := u.User.Username(); user != "" {
+		args += "--user " + user + " "
+	}
+	if _, given := u.User.Password(); given {
+		args += "--askpass "
+	}
+	if u.Scheme == "rediss" {
+		args += "--tls "
+	}
+	if u.Scheme == "rediss" && c.RedisCAFile != "" {
+		args += "--cacert " + c.RedisCAFile + " "
+	}
+	return args
 }
 
 // reachable is an address that a client on this machine can use.

@@ -46,7 +46,8 @@ type Entry struct {
 	Event event.Event
 	// Fault is why the entry can't be delivered as it is; empty for a good one.
 	// A faulty entry still moves positions. With FaultTooLarge Event.Target is
-	// set and the payload is dropped; with every other fault Event is empty.
+	// set and the payload is dropped; with every other fault of a log Event is
+	// empty. FaultShard is the tail's finding: a log doesn't look at devices.
 	Fault Fault
 }
 
@@ -62,11 +63,12 @@ const (
 	FaultPayload  Fault = "bad-payload" // not UTF-8
 	FaultOptional Fault = "bad-optional-field"
 	FaultTooLarge Fault = "too-large"
+	FaultShard    Fault = "wrong-shard" // the device lives in another shard
 )
 
 // Faults lists every kind, for metrics and documentation.
 func Faults() []Fault {
-	return []Fault{FaultNoField, FaultDevice, FaultType, FaultPayload, FaultOptional, FaultTooLarge}
+	return []Fault{FaultNoField, FaultDevice, FaultType, FaultPayload, FaultOptional, FaultTooLarge, FaultShard}
 }
 
 // A Batch is what one read found in one shard, in order of ID.

@@ -63,7 +63,7 @@ func (s State) Covers(cursor event.ID) bool {
 	return false
 }
 
-// Judge is the one rule by which a cursor is served (design §4.2). held says
+// Judge is the one rule by which a cursor is served (docs/protocol.md, Cursors). held says
 // that the log holds that very entry; noted is the highest removed ID for any
 // of the device's targets. The empty reason means: nothing is missing.
 //

@@ -50,6 +50,9 @@ type Options struct {
 
 	Version string
 	Logger  *slog.Logger
+	// Started, if set, is called once: the log has been reached, and devices
+	// are served.
+	Started func()
 }
 
 // A Gateway is the program: two listeners, and the flow from the log to the
@@ -156,6 +159,9 @@ func (g *Gateway) open(ctx context.Context) error {
 		switch {
 		case err == nil:
 			g.flow.Store(startFlow(g.opts, log, g.metrics, g.registry))
+			if g.opts.Started != nil {
+				g.opts.Started()
+			}
 			return nil
 		case ctx.Err() != nil:
 			return nil

@@ -158,7 +158,7 @@ func (b *batch) answer(dst []byte, line pending, results []eventlog.Result) []by
 	}
 	b.h.logInternal(o)
 	if o.fault.Status >= http.StatusInternalServerError && b.broken == nil {
-		b.broken = problem.New(o.fault.Code(), "the log failed at an earlier line, so this one was not tried; repeat from the first line that failed")
+		b.broken = problem.New(o.fault.Code(), "the log failed at an earlier line, so this one was not tried; repeat from the first line that failed if every line has an idem of its own, else the whole batch")
 	}
 	return appendProblem(dst, o.problem(line.m))
 }

@@ -128,7 +128,7 @@ func settleBody(w http.ResponseWriter, r *http.Request) bool {
 
 const allowed = "GET, HEAD, OPTIONS"
 
-// header sets what every stream has (design §4).
+// header sets what every stream has (docs/protocol.md, Response).
 func header(w http.ResponseWriter, r *http.Request, groups []string) {
 	set := w.Header().Set
 	set("Content-Type", "text/event-stream")

@@ -283,7 +283,7 @@ func TestRefusalInTheClientsLanguage(t *testing.T) {
 	_, resp, body := r.get("/events?device=a")
 	rest, err := io.ReadAll(body)
 	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" || !resp.Close ||
-		resp.Header.Get("Downlink-Refused") != "streams_per_device" || err != nil ||
+		resp.Header.Get("Downlink-Refused") != "streams_per_device" || resp.Header.Get(groupsHeader) != "" || err != nil ||
 		!regexp.MustCompile(`^retry: \d+\n\n: refused: streams_per_device\n`).Match(rest) {
 		t.Errorf("a native client: %s %v %q", resp.Status, resp.Header, rest)
 	}

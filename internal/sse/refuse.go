@@ -66,6 +66,7 @@ func (f *refusals) refuse(w http.ResponseWriter, r *http.Request, why Refusal) {
 	f.hold(r)
 	retry := backoff.Jitter(f.opts.Retry, 0.5)
 	h := w.Header()
+	h.Del(groupsHeader) // no cursor follows that it could belong to
 	h.Set("Downlink-Refused", string(why))
 	h.Set("Connection", "close")
 	if r.Header.Get("Downlink-Client") != "" {

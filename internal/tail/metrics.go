@@ -70,9 +70,9 @@ func (m *Metrics) reachable(group int, yes bool) {
 
 // dispatched counts entries, and logs each kind of fault once: whoever writes
 // rubbish into the log writes a lot of it.
-func (m *Metrics) dispatched(entries []eventlog.Entry, log *slog.Logger) {
-	m.Entries.Add(float64(len(entries)))
-	for _, e := range entries {
+func (m *Metrics) dispatched(b eventlog.Batch, log *slog.Logger) {
+	m.Entries.Add(float64(len(b.Entries)))
+	for _, e := range b.Entries {
 		if e.Fault == "" {
 			continue
 		}
@@ -83,7 +83,7 @@ func (m *Metrics) dispatched(entries []eventlog.Entry, log *slog.Logger) {
 		m.mu.Unlock()
 		if first {
 			log.Warn("a malformed entry was passed over; further ones of this kind are only counted",
-				"kind", e.Fault, "id", e.ID)
+				"kind", e.Fault, "shard", b.Shard, "id", e.ID)
 		}
 	}
 }

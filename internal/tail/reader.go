@@ -21,6 +21,7 @@ type reader struct {
 	opts   Options
 	group  int
 	shards []int
+	total  int // shards of the log
 	log    *slog.Logger
 
 	// Guarded by mu. Whoever dispatches or resets holds it, so that a position
@@ -46,9 +47,9 @@ type track struct {
 	stuck   bool      // the read was begun anew for that, and pos hasn't moved since
 }
 
-func newReader(source Source, to Dispatcher, opts Options, group int, shards []int) *reader {
+func newReader(source Source, to Dispatcher, opts Options, group, total int, shards []int) *reader {
 	return &reader{
-		source: source, to: to, opts: opts, group: group, shards: shards,
+		source: source, to: to, opts: opts, group: group, total: total, shards: shards,
 		log:    opts.Logger.With("group", group),
 		tracks: make([]track, len(shards)),
 		cancel: func() {},
@@ -154,10 +155,11 @@ func (r *reader) dispatch(ctx context.Context, after []event.ID, asked time.Time
 			drained[i] = false // reset meanwhile: these entries don't join on
 			continue
 		}
+		r.misplaced(b)
 		r.to.Dispatch(b.Shard, b.Entries)
 		t.pos = b.Entries[len(b.Entries)-1].ID
 		r.stuckLocked(i, false)
-		r.opts.Metrics.dispatched(b.Entries, r.log)
+		r.opts.Metrics.dispatched(b, r.log)
 	}
 	for i := range r.tracks {
 		if drained[i] {
@@ -165,6 +167,17 @@ func (r *reader) dispatch(ctx context.Context, after []event.ID, asked time.Time
 		}
 	}
 	return nil
+}
+
+// misplaced marks entries that no device of the shard can be meant by: their
+// producer counts with another number of shards, or another checksum.
+func (r *reader) misplaced(b eventlog.Batch) {
+	for i := range b.Entries {
+		e := &b.Entries[i]
+		if e.Fault == "" && !event.ToAll(e.Event.Target) && event.Shard(e.Event.Target, r.total) != b.Shard {
+			e.Fault = eventlog.FaultShard
+		}
+	}
 }
 
 // staleLocked reports whether the sweep may have removed something between a

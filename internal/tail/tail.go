@@ -55,8 +55,12 @@ type Tail struct {
 // New makes the tail of a log.
 func New(source Source, to Dispatcher, opts Options) *Tail {
 	t := &Tail{}
-	for group, shards := range source.Groups() {
-		t.readers = append(t.readers, newReader(source, to, opts, group, shards))
+	groups, total := source.Groups(), 0
+	for _, shards := range groups {
+		total += len(shards)
+	}
+	for group, shards := range groups {
+		t.readers = append(t.readers, newReader(source, to, opts, group, total, shards))
 	}
 	return t
 }

@@ -163,7 +163,7 @@ func TestFrozenGatewayAsksBeforeItDispatches(t *testing.T) {
 func TestStaleReaderAsks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSource()
-		r := newReader(s, s, Options{Window: 10 * time.Second, Watch: time.Hour, Metrics: NewMetrics(nil), Logger: discard()}, 0, []int{0})
+		r := newReader(s, s, Options{Window: 10 * time.Second, Watch: time.Hour, Metrics: NewMetrics(nil), Logger: discard()}, 0, 1, []int{0})
 		if !r.begin(t.Context()) {
 			t.Fatal("not begun")
 		}

@@ -229,6 +229,7 @@ func TestRubbishInTheLog(t *testing.T) {
 	}
 	redis.Do("XADD", demoShard, "*", "dev", "demo", "type", "x", "payload", "a\n\nevent: forged\ndata: forged\n\nid: 1-1", "more", "fields")
 	redis.Do("XADD", demoShard, "*", "dev", "demo", "type", "x", "payload", strings.Repeat("large", 1000))
+	redis.Do("XADD", demoShard, "*", "dev", "device-1", "type", "x", "payload", "lives in another shard")
 	redis.Do("XADD", demoShard, "*", "dev", "demo", "type", "good", "payload", "good")
 	got := s.Until("data: good")
 	if i := strings.Index(got, "id: "); !strings.HasPrefix(got[i:], "id: ") ||
@@ -238,7 +239,7 @@ func TestRubbishInTheLog(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	_, metrics := testkit.Get(t, g.Backend+"/metrics")
-	for kind, n := range map[string]int{"missing-field": 4, "bad-type": 2, "bad-device": 2, "bad-payload": 1, "too-large": 1} {
+	for kind, n := range map[string]int{"missing-field": 4, "bad-type": 2, "bad-device": 2, "bad-payload": 1, "too-large": 1, "wrong-shard": 1} {
 		if want := fmt.Sprintf("downlink_log_faults_total{kind=%q} %d\n", kind, n); !strings.Contains(metrics, want) {
 			t.Errorf("not in the metrics: %s", want)
 		}

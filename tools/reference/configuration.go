@@ -45,7 +45,7 @@ func code(text string) string {
 
 func sample(string) ([]byte, error) {
 	var b bytes.Buffer
-	b.WriteString("# Every setting of the gateway, at its default; start it with --config FILE.\n# Written by tools/reference; docs/reference/configuration.md says more.\n")
+	b.WriteString("# Every setting of the gateway, at its default, for a copy of your own that\n# --config FILE names. As it stands the gateway refuses it: without\n# authentication listen must be a loopback address, such as 127.0.0.1:8080.\n# Written by tools/reference; docs/reference/configuration.md says more.\n")
 	group := ""
 	for _, k := range config.Keys() {
 		if k.Group != group {

@@ -22,7 +22,7 @@ func describeMetrics(g prometheus.Gatherer) ([]byte, error) {
 	}
 	var b bytes.Buffer
 	b.WriteString("# Metrics\n\n" + generated)
-	b.WriteString("`GET /metrics` on the back end's port, in Prometheus's text format. Every label value exists from the start, at zero. Beside these there are the usual `go_…` and `process_…` metrics of Go's runtime and of the process.\n\n")
+	b.WriteString("`GET /metrics` on the back end's port, in Prometheus's text format. Every label value exists from the start, at zero. [Words](../architecture.md#words) such as tail, lap and hot window are explained there. Beside these there are the usual `go_…` and `process_…` metrics of Go's runtime and of the process.\n\n")
 	b.WriteString("| metric | kind | labels | what it says |\n| --- | --- | --- | --- |\n")
 	for _, f := range families {
 		name := f.GetName()

@@ -49,9 +49,7 @@ func (l *Log) assertMeta(ctx context.Context, n *node) error {
 
 func (l *Log) mismatch(setting, stored, configured string) error {
 	err := &eventlog.MismatchError{Log: l.groups[0].node.addr + " " + l.opts.Prefix + ":meta", Setting: setting, Stored: stored, Configured: configured}
-	if l.refusal.CompareAndSwap(nil, err) {
-		l.opts.Logger.Error("the log has another layout than this gateway: nothing is written any more", "error", err)
-	}
+	l.refusal.Store(err)
 	return err
 }
 
@@ -65,7 +63,11 @@ func (l *Log) reassert(ctx context.Context, n *node) error {
 	if now := time.Now().UnixNano(); now-last < int64(assertEvery) || !l.asserted.CompareAndSwap(last, now) {
 		return nil
 	}
-	return l.assertMeta(ctx, n)
+	err := l.assertMeta(ctx, n)
+	if l.refused() != nil {
+		l.opts.Logger.Error("the log has another layout than this gateway: nothing is written any more", "error", err)
+	}
+	return err
 }
 
 // refused is the mismatch that was found, or nil.
