@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -237,62 +238,73 @@ func TestReplayFollowsTheSocket(t *testing.T) {
 	t.Parallel()
 	const (
 		events = 10_000
-		second = 2 << 20 // bytes
-		ticks  = 50      // a second
+		kilo   = 1000 // bytes of each
 	)
-	test := func(t *testing.T, log string) {
+	replay := func(t *testing.T, log string) {
 		g := program.StartGateway(t, args("--log", log, "--write-timeout", "1s", "--hot-window-bytes", "1MiB")...)
 		var lines strings.Builder
 		for n := range events {
-			fmt.Fprintf(&lines, `{"device":"demo","type":"t","text":"%d %s"}`+"\n", n, strings.Repeat("x", 1000))
+			fmt.Fprintf(&lines, `{"device":"demo","type":"t","text":"%d %s"}`+"\n", n, strings.Repeat("x", kilo))
 		}
 		if status, answer := testkit.Post(t, g.Backend+"/v1/events", "application/x-ndjson", lines.String()); status != 200 || strings.Contains(answer, `"error"`) {
 			t.Fatalf("publishing: %d %.500s", status, answer)
 		}
-		conn, err := net.Dial("tcp", strings.TrimPrefix(g.Device, "http://"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		if err := conn.(*net.TCPConn).SetReadBuffer(32 << 10); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := fmt.Fprint(conn, "GET /events?device=demo&from=earliest HTTP/1.0\r\n\r\n"); err != nil {
-			t.Fatal(err)
-		}
-		in := bufio.NewScanner(&paced{conn: conn, t: t, tick: time.NewTicker(time.Second / ticks), bytes: second / ticks})
-		next := 0
-		for next < events && in.Scan() {
-			if text, ok := strings.CutPrefix(in.Text(), "data: "); ok {
-				if !strings.HasPrefix(text, fmt.Sprint(next, " x")) {
-					t.Fatalf("got %.20q where %d comes next", text, next)
-				}
-				next++
-			}
-		}
-		if next < events {
-			t.Errorf("the stream ended after %d events: %v", next, in.Err())
-		}
+		// The slower one would take too long for all, but long enough to be cut
+		// off if progress that is less than the kernel's buffer weren't seen.
+		var readers sync.WaitGroup
+		readers.Go(func() { readSteadily(t, g, 2000*kilo, events) })
+		readers.Go(func() { readSteadily(t, g, 200*kilo, 1000) })
+		readers.Wait()
 		if ends := g.Metric(stalled); ends != 0 {
 			t.Errorf("%v sessions counted as stalled", ends)
 		}
 	}
-	t.Run("Redis", func(t *testing.T) { t.Parallel(); test(t, testkit.StartRedis(t).URL()) })
-	t.Run("embedded", func(t *testing.T) { t.Parallel(); test(t, "file:"+t.TempDir()) })
+	t.Run("Redis", func(t *testing.T) { t.Parallel(); replay(t, testkit.StartRedis(t).URL()) })
+	t.Run("embedded", func(t *testing.T) { t.Parallel(); replay(t, "file:"+t.TempDir()) })
+}
+
+// readSteadily is a device that asks for everything, and reads so many bytes a
+// second until it has got the first events.
+func readSteadily(t *testing.T, g *testkit.Gateway, second, events int) {
+	conn, err := net.Dial("tcp", strings.TrimPrefix(g.Device, "http://"))
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer conn.Close()
+	err = conn.(*net.TCPConn).SetReadBuffer(32 << 10) // or the kernel would read ahead
+	if err == nil {
+		_, err = fmt.Fprint(conn, "GET /events?device=demo&from=earliest HTTP/1.0\r\n\r\n")
+	}
+	const ticks = 50 // a second
+	tick := time.NewTicker(time.Second / ticks)
+	defer tick.Stop()
+	in := bufio.NewScanner(&paced{conn: conn, tick: tick.C, bytes: second / ticks})
+	next := 0
+	for err == nil && next < events && in.Scan() {
+		if text, ok := strings.CutPrefix(in.Text(), "data: "); ok {
+			if !strings.HasPrefix(text, fmt.Sprint(next, " x")) {
+				err = fmt.Errorf("got %.20q where %d comes next", text, next)
+			}
+			next++
+		}
+	}
+	if next < events || err != nil {
+		t.Errorf("the stream at %d bytes a second ended after %d events: %v", second, next, errors.Join(err, in.Err()))
+	}
 }
 
 // paced reads so many bytes at each tick.
 type paced struct {
-	t     *testing.T
 	conn  net.Conn
-	tick  *time.Ticker
+	tick  <-chan time.Time
 	bytes int
 	left  int
 }
 
 func (p *paced) Read(b []byte) (int, error) {
 	if p.left == 0 {
-		<-p.tick.C
+		<-p.tick
 		p.left = p.bytes
 	}
 	n, err := p.conn.Read(b[:min(len(b), p.left)])
