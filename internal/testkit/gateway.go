@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,7 +17,7 @@ import (
 )
 
 // A Program is the built binary.
-type Program struct{ path string }
+type Program struct{ root, path string }
 
 // Build builds the program with the race detector into a directory of the
 // caller's. It is slow for the first time on a machine; call it from TestMain.
@@ -27,10 +28,10 @@ func BuildPlain(dir string) (Program, error) { return build(dir) }
 
 func build(dir string, flags ...string) (Program, error) {
 	_, file, _, _ := runtime.Caller(0)
-	p := Program{filepath.Join(dir, "downlink")}
+	p := Program{filepath.Join(filepath.Dir(file), "..", ".."), filepath.Join(dir, "downlink")}
 	args := append(append([]string{"build"}, flags...), "-o", p.path, "./cmd/downlink")
 	cmd := exec.Command("go", args...)
-	cmd.Dir = filepath.Join(filepath.Dir(file), "..", "..")
+	cmd.Dir = p.root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return Program{}, fmt.Errorf("building the program: %w\n%s", err, out)
 	}
@@ -38,7 +39,25 @@ func build(dir string, flags ...string) (Program, error) {
 }
 
 // Command is a run of the program, not started.
-func (p Program) Command(args ...string) *exec.Cmd { return exec.Command(p.path, args...) }
+func (p Program) Command(args ...string) *exec.Cmd {
+	p.touchSources()
+	return exec.Command(p.path, args...)
+}
+
+// touchSources looks at everything that the program is built from: go test
+// notes which files a test looks at, and would else answer from its cache
+// after the program was changed. TestMain, where it is built, isn't watched.
+func (p Program) touchSources() {
+	for _, dir := range []string{"cmd", "internal", "client"} {
+		_ = filepath.WalkDir(filepath.Join(p.root, dir), func(path string, _ fs.DirEntry, err error) error {
+			if err == nil {
+				_, err = os.Stat(path)
+			}
+			return err // whatever is wrong with it fails the build
+		})
+	}
+	_, _ = os.Stat(filepath.Join(p.root, "go.mod"))
+}
 
 // A Gateway is one running `downlink serve`. Its methods fail the test instead
 // of returning an error.
