@@ -68,6 +68,7 @@ type Gateway struct {
 	tb      testing.TB
 	cmd     *exec.Cmd
 	watcher *watcher
+	serves  chan struct{} // closed once the URLs are known
 	exited  chan struct{}
 	output  *output
 }
@@ -82,10 +83,11 @@ func (p Program) StartGateway(tb testing.TB, args ...string) *Gateway {
 	return g
 }
 
-// LaunchGateway is StartGateway without the wait.
+// LaunchGateway is StartGateway without the wait: the URLs are known, and
+// methods that use them may be called, after AwaitReady.
 func (p Program) LaunchGateway(tb testing.TB, args ...string) *Gateway {
 	tb.Helper()
-	g := &Gateway{tb: tb, output: &output{}, exited: make(chan struct{})}
+	g := &Gateway{tb: tb, output: &output{}, serves: make(chan struct{}), exited: make(chan struct{})}
 	g.cmd = p.Command(append([]string{"serve", "--listen", "127.0.0.1:0", "--backend-listen", "127.0.0.1:0"}, args...)...)
 	g.cmd.Env = append(os.Environ(), "GORACE=halt_on_error=0")
 	g.cmd.Stderr = g.output
@@ -101,37 +103,37 @@ func (p Program) LaunchGateway(tb testing.TB, args ...string) *Gateway {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(g.finish)
-	found := make(chan struct{})
 	go func() {
-		g.readAddresses(bufio.NewScanner(stdout), found)
+		g.readAddresses(bufio.NewScanner(stdout))
 		_ = g.cmd.Wait() // only after all of the output was read
 		close(g.exited)
 	}()
-	select {
-	case <-found:
-	case <-g.exited:
-		tb.Fatalf("the gateway ended at once:\n%s", g.output)
-	case <-time.After(60 * time.Second):
-		tb.Fatalf("the gateway didn't say where it serves:\n%s", g.output)
-	}
 	return g
 }
 
-func (g *Gateway) readAddresses(lines *bufio.Scanner, found chan struct{}) {
+func (g *Gateway) readAddresses(lines *bufio.Scanner) {
 	for lines.Scan() {
 		if url, ok := strings.CutPrefix(lines.Text(), "devices:  "); ok {
 			g.Device = url
 		}
 		if url, ok := strings.CutPrefix(lines.Text(), "back end: "); ok {
 			g.Backend = url
-			close(found)
+			close(g.serves)
 		}
 	}
 }
 
-// AwaitReady waits until /readyz says so.
+// AwaitReady waits until the gateway says where it serves, and /readyz that it
+// is ready.
 func (g *Gateway) AwaitReady() {
 	g.tb.Helper()
+	select {
+	case <-g.serves:
+	case <-g.exited:
+		g.tb.Fatalf("the gateway ended at once:\n%s", g.output)
+	case <-time.After(patience):
+		g.tb.Fatalf("the gateway didn't say where it serves:\n%s", g.output)
+	}
 	Eventually(g.tb, "the gateway is ready", func() bool {
 		select {
 		case <-g.exited:
