@@ -38,7 +38,7 @@ type Config struct {
 	RedisCAFile  string        `name:"redis-ca-file" group:"Log" allowed:"a readable PEM file" help:"Certificates that vouch for the server of a rediss:// log, instead of the system's."`
 	RedisCert    string        `name:"redis-cert-file" group:"Log" allowed:"a readable PEM file, together with redis-key-file" help:"Client certificate for a rediss:// log."`
 	RedisKey     string        `name:"redis-key-file" group:"Log" allowed:"a readable PEM file, together with redis-cert-file" help:"Key of the client certificate for a rediss:// log."`
-	HotWindow    Bytes         `name:"hot-window-bytes" default:"64MiB" group:"Log" allowed:"1MiB to 64GiB" help:"Memory for recent events, over all shards: resumes inside it ask the log nothing." price:"Less makes more resumes read from the log."`
+	HotWindow    Bytes         `name:"hot-window-bytes" default:"64MiB" group:"Log" allowed:"1MiB to 64GiB" help:"Memory for recent events, over all shards: resumes inside it ask the log nothing. Each shard has its part; an event that is larger is not kept." price:"Less makes more resumes read from the log. An event counts with twice its payload, because its frame is kept too."`
 	PublishLimit time.Duration `name:"publish-timeout" default:"5s" group:"Log" allowed:"100ms to 1m" help:"How long a publisher waits at most for the log before it is answered 503." price:"Less than a slow moment of the log makes publishers repeat what was stored."`
 	MaxEvent     Bytes         `name:"max-event-bytes" default:"1MiB" group:"Log" allowed:"1B to 64MiB" help:"Largest payload of an event. A larger one is refused with 413." price:"Every device must be able to take one. Set it alike on all gateways."`
 

@@ -39,7 +39,7 @@ const (
 )
 
 // startFlow makes the parts in the order in which an event passes them.
-func startFlow(o Options, log eventlog.Log, m instruments, reg prometheus.Registerer) *flow {
+func startFlow(o Options, log eventlog.Log, m instruments, reg prometheus.Registerer, failed chan<- error) *flow {
 	f := &flow{log: log}
 	f.shards = shard.NewSet(log, shard.Options{
 		Shards: log.Shards(), HotBytes: o.HotWindowBytes, StreamsPerDevice: o.StreamsPerDevice,
@@ -66,15 +66,25 @@ func startFlow(o Options, log eventlog.Log, m instruments, reg prometheus.Regist
 		Interval: o.SweepInterval, Recent: f.shards,
 		Metrics: m.sweep, Logger: o.Logger.With("part", "sweep"),
 	})
-	f.run(f.shards.Run, f.tail.Run, sweeper.Run)
+	f.run(failed, f.shards.Run, f.tail.Run, sweeper.Run)
 	return f
 }
 
-func (f *flow) run(parts ...func(context.Context) error) {
+// run starts the parts; the first that can't go on is told to failed.
+func (f *flow) run(failed chan<- error, parts ...func(context.Context) error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	f.cancel = cancel
 	for _, part := range parts {
-		f.ended.Go(func() { _ = part(ctx) }) // they return nil when ctx has ended
+		f.ended.Go(func() {
+			err := part(ctx)
+			if err == nil {
+				return // ctx has ended
+			}
+			select {
+			case failed <- err:
+			default:
+			}
+		})
 	}
 }
 

@@ -68,6 +68,7 @@ type Gateway struct {
 
 	flow    atomic.Pointer[flow] // nil until the log has been reached
 	leaving atomic.Bool
+	failed  chan error // what a part of the flow can't go on from
 }
 
 // maxHeaderBytes of a request on either listener.
@@ -78,7 +79,7 @@ func New(o Options) (*Gateway, error) {
 	if o.Watch == 0 {
 		o.Watch = 2 * time.Second
 	}
-	g := &Gateway{opts: o, registry: metrics.NewRegistry(metrics.ReadBuild(o.Version))}
+	g := &Gateway{opts: o, failed: make(chan error, 1), registry: metrics.NewRegistry(metrics.ReadBuild(o.Version))}
 	g.metrics = newInstruments(g.registry)
 	g.starting = sse.Starting(o.Retry, g.metrics.sse)
 	var err error
@@ -141,6 +142,8 @@ func (g *Gateway) serve(ctx context.Context, failed chan error) error {
 				return <-opened
 			}
 			return nil
+		case err := <-g.failed:
+			return fmt.Errorf("the log can't be used any more: %w", err)
 		case <-ctx.Done():
 			if opened != nil {
 				return <-opened
@@ -154,11 +157,15 @@ func (g *Gateway) serve(ctx context.Context, failed chan error) error {
 // the listeners answer "starting".
 func (g *Gateway) open(ctx context.Context) error {
 	retry := backoff.Backoff{Base: 200 * time.Millisecond, Max: 5 * time.Second}
+	said := ""
 	for attempt := 0; ; attempt++ {
 		log, err := openLog(ctx, g.opts, g.metrics)
 		switch {
 		case err == nil:
-			g.flow.Store(startFlow(g.opts, log, g.metrics, g.registry))
+			if said != "" {
+				g.opts.Logger.Warn("the log has been reached")
+			}
+			g.flow.Store(startFlow(g.opts, log, g.metrics, g.registry, g.failed))
 			if g.opts.Started != nil {
 				g.opts.Started()
 			}
@@ -167,7 +174,8 @@ func (g *Gateway) open(ctx context.Context) error {
 			return nil
 		case !errors.Is(err, eventlog.ErrUnavailable):
 			return fmt.Errorf("the log can't be used: %w", err)
-		case attempt == 0:
+		case said != err.Error(): // once for each obstacle: there may be several in turn
+			said = err.Error()
 			g.opts.Logger.Warn("the log can't be reached yet; trying on", "error", err)
 		}
 		select {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"strconv"
 
 	"downlink/internal/event"
@@ -39,7 +40,7 @@ type outcome struct {
 	failures []failure
 	replayed bool // all of it was stored by an earlier request
 	fault    *problem.Document
-	cause    error // behind a fault of kind Internal
+	cause    error // behind a fault that no publisher can mend
 }
 
 // outcomeOf reads a message's results.
@@ -54,7 +55,7 @@ func outcomeOf(slots []slot, results []eventlog.Result) outcome {
 		}
 		o.replayed = false
 		d := logFault(r.Err)
-		if d.Code() == problem.Internal {
+		if d.Status >= http.StatusInternalServerError {
 			o.cause = r.Err
 		}
 		o.failures = append(o.failures, failure{Shard: s.shard, Device: s.target, Detail: d.Detail})
@@ -80,9 +81,16 @@ func logFault(err error) *problem.Document {
 		return problem.New(problem.LogExhausted, eventlog.ErrExhausted.Error())
 	case errors.Is(err, eventlog.ErrClosed):
 		return problem.New(problem.ShuttingDown, eventlog.ErrClosed.Error())
+	case isMismatch(err):
+		return problem.New(problem.LogUnavailable, "the log was made anew with other settings than this gateway's, which goes out of service")
 	default:
 		return problem.New(problem.Internal, "the log refused the event")
 	}
+}
+
+func isMismatch(err error) bool {
+	_, ok := errors.AsType[*eventlog.MismatchError](err)
+	return ok
 }
 
 // problem is the document for a message that wasn't stored whole.

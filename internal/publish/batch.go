@@ -156,7 +156,7 @@ func (b *batch) answer(dst []byte, line pending, results []eventlog.Result) []by
 	if o.fault == nil {
 		return appendOutcome(dst, line.m, o, true)
 	}
-	b.h.logInternal(o)
+	b.h.logTrouble(o)
 	if o.fault.Status >= http.StatusInternalServerError && b.broken == nil {
 		b.broken = problem.New(o.fault.Code(), "the log failed at an earlier line, so this one was not tried; repeat from the first line that failed if every line has an idem of its own, else the whole batch")
 	}

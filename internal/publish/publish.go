@@ -70,6 +70,8 @@ type Handler struct {
 	opts    Options
 	maxBody int
 	metrics *Metrics
+
+	troubles troubles
 }
 
 // New makes a handler.
@@ -165,10 +167,9 @@ func clip(s string) string {
 	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
-// logInternal logs an error of the log that no publisher can mend, and that the
-// answer therefore doesn't tell.
-func (h *Handler) logInternal(o outcome) {
+// logTrouble logs what no publisher can mend.
+func (h *Handler) logTrouble(o outcome) {
 	if o.cause != nil {
-		h.opts.Logger.Error("the log refused an event for a reason that isn't part of its contract", "error", o.cause)
+		h.troubles.log(h.opts.Logger, o.fault.Code(), o.cause)
 	}
 }

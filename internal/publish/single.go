@@ -27,7 +27,7 @@ func (h *Handler) single(w http.ResponseWriter, r *http.Request, body io.Reader)
 	o := outcomeOf(slots, results)
 	h.account(m, o)
 	if o.fault != nil {
-		h.logInternal(o)
+		h.logTrouble(o)
 		problem.WriteAs(w, o.fault.Status, o.problem(m))
 		return
 	}

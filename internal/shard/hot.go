@@ -31,7 +31,7 @@ func (h *hot) reset(floor event.ID) {
 }
 
 // add appends the newest message and lets the oldest go while the window is
-// over its limit. The newest itself stays, however large.
+// over its limit: all of them, if the newest alone is larger than that.
 func (h *hot) add(m *Message) {
 	h.entries = append(h.entries, m)
 	h.bytes += m.Size()
@@ -44,7 +44,7 @@ func (h *hot) add(m *Message) {
 			c.last = m
 		}
 	}
-	for h.bytes > h.limit && len(h.entries)-h.head > 1 {
+	for h.bytes > h.limit {
 		h.evict()
 	}
 }

@@ -289,8 +289,8 @@ func TestHotWindowIsBounded(t *testing.T) {
 	}
 	huge := log.append(event.Event{Target: "a", Payload: string(make([]byte, 50_000))})
 	g.follow(1)
-	if w := g.hot.window(); len(w) != 1 || w[0].ID != huge {
-		t.Errorf("an event larger than the window: %d entries", len(w))
+	if w := g.hot.window(); len(w) != 0 || g.hot.floor != huge || g.hot.bytes != 0 || len(g.hot.index) != 0 {
+		t.Errorf("an event larger than the window: %d entries, %d bytes, floor %v", len(w), g.hot.bytes, g.hot.floor)
 	}
 }
 

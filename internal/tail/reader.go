@@ -28,6 +28,8 @@ type reader struct {
 	// and what its shard has seen move together.
 	mu     sync.Mutex
 	tracks []track // as in shards
+	doubt  bool    // a read or an inspection failed: ask before anything is dispatched
+	resets []reset // since they were last reported
 	cancel context.CancelFunc
 
 	stuck atomic.Int32 // tracks that are stuck
@@ -45,6 +47,7 @@ type track struct {
 	fresh   time.Time // when the shard was last seen to hold nothing unread
 	idle    int       // watchdog rounds in which the head moved and pos didn't
 	stuck   bool      // the read was begun anew for that, and pos hasn't moved since
+	told    event.ID  // the head at which everybody was last told to resync
 }
 
 func newReader(source Source, to Dispatcher, opts Options, group, total int, shards []int) *reader {
@@ -56,19 +59,44 @@ func newReader(source Source, to Dispatcher, opts Options, group, total int, sha
 	}
 }
 
-func (r *reader) run(ctx context.Context) {
-	if !r.begin(ctx) {
-		return
+// run returns nil when ctx has ended, or why the log can't be read for good.
+func (r *reader) run(ctx context.Context) error {
+	if err := r.begin(ctx); err != nil || ctx.Err() != nil {
+		return err
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	var wg sync.WaitGroup
-	wg.Go(func() { r.watch(ctx) })
-	r.follow(ctx)
+	defer wg.Wait()
+	failed := make(chan error, 2)
+	for _, part := range []func(context.Context) error{r.watch, r.follow} {
+		wg.Go(func() {
+			if err := part(ctx); err != nil {
+				failed <- err
+				cancel()
+			}
+		})
+	}
+	<-ctx.Done()
 	wg.Wait()
+	select {
+	case err := <-failed:
+		return err
+	default:
+		return nil
+	}
+}
+
+// final reports whether an error is none that passes: the log has another
+// layout than this gateway, and whatever it wrote or read would be lost.
+func final(err error) bool {
+	_, ok := errors.AsType[*eventlog.MismatchError](err)
+	return ok
 }
 
 // begin finds the heads. The positions are concrete IDs from the first read
 // on: with several streams "$" loses what arrives between two reads.
-func (r *reader) begin(ctx context.Context) bool {
+func (r *reader) begin(ctx context.Context) error {
 	for attempt := 0; ; attempt++ {
 		asked := time.Now()
 		found, err := r.source.Inspect(ctx, r.group, make([]event.ID, len(r.shards)))
@@ -80,16 +108,19 @@ func (r *reader) begin(ctx context.Context) bool {
 			}
 			r.mu.Unlock()
 			r.set(func() { r.begun, r.away = true, false })
-			return true
+			return nil
+		}
+		if final(err) {
+			return err
 		}
 		if !r.pause(ctx, err, attempt) {
-			return false
+			return nil
 		}
 	}
 }
 
 // follow reads and dispatches until ctx ends.
-func (r *reader) follow(ctx context.Context) {
+func (r *reader) follow(ctx context.Context) error {
 	for failures := 0; ctx.Err() == nil; {
 		err := r.step(ctx)
 		switch {
@@ -97,11 +128,23 @@ func (r *reader) follow(ctx context.Context) {
 			failures = 0
 			r.set(func() { r.away = false })
 		case errors.Is(err, errRestarted):
+		case final(err):
+			return err
 		default:
+			r.doubtful()
 			r.pause(ctx, err, failures)
 			failures++
 		}
 	}
+	return nil
+}
+
+// doubtful makes the reader ask before it dispatches: over a new connection
+// another server may answer, and one that was demoted still answers reads.
+func (r *reader) doubtful() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.doubt = true
 }
 
 // errRestarted ends a read whose positions have changed under it.
@@ -138,10 +181,11 @@ func (r *reader) positions(cancel context.CancelFunc) []event.ID {
 func (r *reader) dispatch(ctx context.Context, after []event.ID, asked time.Time, batches []eventlog.Batch) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.staleLocked(batches) {
+	if len(batches) > 0 && (r.doubt || r.staleLocked(batches)) {
 		if err := r.inspectLocked(ctx); err != nil {
 			return err
 		}
+		r.doubt = false
 	}
 	drained := make([]bool, len(r.shards))
 	for i := range drained {

@@ -7,6 +7,7 @@ package tail
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -65,14 +66,23 @@ func New(source Source, to Dispatcher, opts Options) *Tail {
 	return t
 }
 
-// Run reads until ctx ends, and returns when all that it started has ended.
+// Run reads until ctx ends, or until the log turns out to have another layout
+// than this gateway, whose *eventlog.MismatchError it then returns. It returns
+// when all that it started has ended.
 func (t *Tail) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	errs := make([]error, len(t.readers))
 	var wg sync.WaitGroup
-	for _, r := range t.readers {
-		wg.Go(func() { r.run(ctx) })
+	for i, r := range t.readers {
+		wg.Go(func() {
+			if errs[i] = r.run(ctx); errs[i] != nil {
+				cancel()
+			}
+		})
 	}
 	wg.Wait()
-	return nil
+	return errors.Join(errs...)
 }
 
 // Ready reports whether every shard has a position and no reader is stuck. A

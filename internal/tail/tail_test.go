@@ -164,8 +164,8 @@ func TestStaleReaderAsks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSource()
 		r := newReader(s, s, Options{Window: 10 * time.Second, Watch: time.Hour, Metrics: NewMetrics(nil), Logger: discard()}, 0, 1, []int{0})
-		if !r.begin(t.Context()) {
-			t.Fatal("not begun")
+		if err := r.begin(t.Context()); err != nil {
+			t.Fatal(err)
 		}
 		s.append(3)
 		s.sweep(event.ID{Ms: 1000, Seq: 2})

@@ -15,27 +15,31 @@ const stuckRounds = 3
 // watch asks the log, over another connection than the reader's, whether the
 // positions still stand: a reader that is blocked at X is never woken by
 // entries below X.
-func (r *reader) watch(ctx context.Context) {
+func (r *reader) watch(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-time.After(backoff.Jitter(r.opts.Watch, 0.3)):
 		}
-		r.round(ctx)
+		if err := r.round(ctx); final(err) {
+			return err
+		}
 	}
 }
 
-// round is one look of the watchdog. A log that doesn't answer is the
-// reader's news, not ours.
-func (r *reader) round(ctx context.Context) {
+// round is one look of the watchdog. If it fails, the reader asks the same
+// before it dispatches anything more, and says what stands in the way.
+func (r *reader) round(ctx context.Context) error {
 	asked := r.snapshot()
 	found, err := r.source.Inspect(ctx, r.group, asked)
 	if err != nil {
-		return
+		r.doubtful()
+		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	defer r.reportLocked()
 	for i := range found {
 		t := &r.tracks[i]
 		if t.pos != asked[i] && found[i].Reason != event.LogRewound && found[i].State.Founded == t.founded {
@@ -43,9 +47,11 @@ func (r *reader) round(ctx context.Context) {
 			continue
 		}
 		if err := r.settleLocked(ctx, i, asked[i], found[i]); err != nil {
-			return // the next round asks again
+			r.doubt = true
+			return err
 		}
 	}
+	return nil
 }
 
 func (r *reader) snapshot() []event.ID {
@@ -68,6 +74,7 @@ func (r *reader) inspectLocked(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	defer r.reportLocked()
 	for i := range found {
 		if err := r.settleLocked(ctx, i, positions[i], found[i]); err != nil {
 			return err
@@ -84,6 +91,8 @@ func (r *reader) settleLocked(ctx context.Context, i int, pos event.ID, found ev
 		reason = event.LogRewound // another log stands where ours stood
 	}
 	switch {
+	case reason != "" && pos == state.Head && pos == t.told && state.Founded == t.founded:
+		// Nothing has come since everybody was told, here.
 	case reason != "":
 		return r.resetLocked(ctx, i, pos, reason, state)
 	case pos.Less(state.Swept):
@@ -113,14 +122,34 @@ func (r *reader) resetLocked(ctx context.Context, i int, pos event.ID, reason ev
 		}
 		state = marked
 	}
-	r.log.Warn("the log can't prove what came after the position; every device of the shard is told",
-		"shard", r.shards[i], "position", pos, "head", state.Head, "reason", reason)
+	r.resets = append(r.resets, reset{r.shards[i], pos, state.Head, reason})
 	r.stuckLocked(i, false)
-	r.tracks[i] = track{pos: state.Head, founded: state.Founded, fresh: time.Now()}
+	r.tracks[i] = track{pos: state.Head, founded: state.Founded, fresh: time.Now(), told: state.Head}
 	r.to.Reset(r.shards[i], state.Head, reason)
 	r.opts.Metrics.reset(reason)
 	r.restartLocked()
 	return nil
+}
+
+// A reset is what is logged of one.
+type reset struct {
+	shard          int
+	position, head event.ID
+	reason         event.Reason
+}
+
+// reportLocked logs what was reset, one line for each reason: a flush resets
+// every shard.
+func (r *reader) reportLocked() {
+	byReason := make(map[event.Reason][]reset)
+	for _, one := range r.resets {
+		byReason[one.reason] = append(byReason[one.reason], one)
+	}
+	r.resets = nil
+	for reason, all := range byReason {
+		r.log.Warn("the log can't prove what came after the position; every device of these shards is told",
+			"reason", reason, "shards", len(all), "first", all[0].shard, "position", all[0].position, "head", all[0].head)
+	}
 }
 
 // lateLocked counts rounds in which a shard's head was ahead of a position

@@ -54,6 +54,9 @@ func (s storeLogger) Errorf(format string, args ...any) {
 // what was answered is safe.
 func (s storeLogger) Fatalf(format string, args ...any) {
 	e := &diskError{text: fmt.Sprintf(format, args...)}
+	// Said before the panic: the store's deferred calls may make it one that
+	// nobody can catch.
+	s.log.Error("the log's store can't go on with its disk", "error", e.text)
 	for _, a := range args {
 		if err, ok := a.(error); ok {
 			e.cause = err
@@ -129,13 +132,33 @@ func (l *Log) room() error {
 	if time.Since(l.spaceAsked) < time.Second {
 		return l.space
 	}
-	l.spaceAsked, l.space = time.Now(), nil
-	usage, err := l.opts.fs.GetDiskUsage(l.opts.Dir)
-	if err == nil && usage.AvailBytes < l.opts.MinFreeBytes {
-		l.space = fmt.Errorf("%w: the disk under %q has %d MiB left, and %d must stay free; make room, or shorten the window",
-			eventlog.ErrFull, l.opts.Dir, usage.AvailBytes>>20, l.opts.MinFreeBytes>>20)
+	before := l.space
+	l.spaceAsked, l.space = time.Now(), l.measure()
+	switch {
+	case l.space != nil && before == nil:
+		l.opts.Logger.Warn("the log takes no events for now", "error", l.space)
+	case l.space == nil && before != nil:
+		l.opts.Logger.Warn("the log takes events again")
+	}
+	if l.space != nil {
+		// What was swept is freed only when the removal itself has left memory,
+		// and without appends nothing else would push it out. Failing here is
+		// no news: the next append that is let through tells.
+		_, _ = l.db.AsyncFlush()
 	}
 	return l.space
+}
+
+func (l *Log) measure() error {
+	usage, err := l.opts.fs.GetDiskUsage(l.opts.Dir)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: asking for the room under %q: %w", eventlog.ErrUnavailable, l.opts.Dir, err)
+	case usage.AvailBytes < l.opts.MinFreeBytes:
+		return fmt.Errorf("%w: the disk under %q has %d MiB left, and %d must stay free; make room, or shorten the window",
+			eventlog.ErrFull, l.opts.Dir, usage.AvailBytes>>20, l.opts.MinFreeBytes>>20)
+	}
+	return nil
 }
 
 // closeStore closes the store. One whose disk failed may hold a lock that its

@@ -19,7 +19,7 @@ const (
 	formatVersion = 1
 	// assertEvery is how often the guard is looked at: a flush takes it away
 	// with everything else, and the next one to come may have other settings.
-	assertEvery = 30 * time.Second
+	assertEvery = time.Second
 )
 
 // assertMeta writes the guard if there is none, and compares.

@@ -134,7 +134,7 @@ end
 local function anchor(st)
   local ms = now()
   local noted = st.f.head and tonumber(string.match(st.f.head, '^(%d+)'))
-  if noted and noted < ms + REACH_SLACK then ms = math.max(ms, noted + 1) end
+  if noted then ms = math.max(ms, math.min(noted, ms + REACH_SLACK) + 1) end
   local got = redis.pcall('XADD', st.key, text(ms) .. '-0', 'anchor', '1')
   if type(got) ~= 'string' then got = redis.pcall('XADD', st.key, '*', 'anchor', '1') end
   if type(got) == 'string' then redis.call('XDEL', st.key, got) end
