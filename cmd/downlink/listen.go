@@ -69,12 +69,12 @@ func (c *listenCmd) print(io console, e listened) error {
 
 // visible keeps an event on one line, and its sender from steering the terminal.
 func visible(text string) string {
-	if !strings.ContainsFunc(text, unicode.IsControl) {
+	if !strings.ContainsFunc(text, steers) {
 		return text
 	}
 	var b strings.Builder
 	for _, r := range text {
-		if unicode.IsControl(r) {
+		if steers(r) {
 			quoted := fmt.Sprintf("%q", r)
 			b.WriteString(quoted[1 : len(quoted)-1])
 		} else {
@@ -83,6 +83,9 @@ func visible(text string) string {
 	}
 	return b.String()
 }
+
+// steers: control characters, and those that turn the direction of writing.
+func steers(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }
 
 func describe(s client.Status) string {
 	switch {

@@ -240,3 +240,35 @@ func write(t *testing.T, text string) string {
 	}
 	return path
 }
+
+// TestNoFormOfALogShowsItsPassword: a password may stand anywhere in a URL that
+// was mistyped, or was meant for another setting.
+func TestNoFormOfALogShowsItsPassword(t *testing.T) {
+	const secret = "secretmarker"
+	for _, text := range []string{
+		"redis:u:" + secret + "@h", "redis:/u:" + secret + "@h", `redis:\\u:` + secret + "@h", "u:" + secret + "@h:6379",
+		"redis//u:" + secret + "@h", ":" + secret + "@h", "redis://u:" + secret, "redis://u:x@h#" + secret, "redis://u:p@h/" + secret,
+		"redis://u:" + secret + "@h:6379/0", "rediss://:" + secret + "@h", "redis://u:" + secret + "@h/@x", secret,
+	} {
+		for _, name := range []string{"log", "prefix", "shards", "window"} {
+			args := []string{"--listen", "127.0.0.1:0", "--" + name, text}
+			if text == secret && name != "log" {
+				continue // nothing says that it is one
+			}
+			loader := config.NewLoader(nil)
+			c, err := config.Load(args, nil)
+			said := ""
+			if err != nil {
+				said = err.Error()
+			}
+			if c != nil {
+				for _, s := range loader.Settings(c) {
+					said += s.Value
+				}
+			}
+			if strings.Contains(said, secret) && (name == "log" || strings.Contains(text, "://")) {
+				t.Errorf("--%s %s says %s", name, text, said)
+			}
+		}
+	}
+}

@@ -2,6 +2,7 @@ package config
 
 import (
 	"reflect"
+	"regexp"
 	"strings"
 )
 
@@ -76,11 +77,28 @@ func kindName(t reflect.Type) string {
 
 // show is a value as it may be shown to anybody.
 func (k Key) show(text string) string {
-	if k.Secret {
-		return Mask(text)
+	if !strings.Contains(text, "://") && (!k.Secret || strings.HasPrefix(text, "file:")) {
+		return text
 	}
-	return text
+	// What Mask relies on must hold, or nothing but the scheme is shown: a
+	// password may stand anywhere in a URL that was mistyped. One in another
+	// setting's place is a URL too.
+	scheme, rest, found := strings.Cut(text, "://")
+	host := rest[strings.LastIndexByte(rest, '@')+1:]
+	if !found || !plainHost.MatchString(host) {
+		scheme, _, found = strings.Cut(text, ":")
+		if !found || !schemeForm.MatchString(scheme) {
+			return "***"
+		}
+		return scheme + ":***"
+	}
+	return Mask(text)
 }
+
+var (
+	plainHost  = regexp.MustCompile(`^(\[[0-9A-Fa-f:.]*\]|[A-Za-z0-9._-]*)(:[0-9]+)?(/[0-9]*)?(\?.*)?$`)
+	schemeForm = regexp.MustCompile(`^(file|rediss?|https?)$`)
+)
 
 // Mask hides what may be secret in a text that holds a URL: user and password
 // before the "@", and the query. It works on what isn't a valid URL too, since

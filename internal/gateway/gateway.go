@@ -82,12 +82,15 @@ func New(o Options) (*Gateway, error) {
 	g := &Gateway{opts: o, failed: make(chan error, 1), registry: metrics.NewRegistry(metrics.ReadBuild(o.Version))}
 	g.metrics = newInstruments(g.registry)
 	g.starting = sse.Starting(o.Retry, g.metrics.sse)
-	var err error
-	g.device, err = g.listen("device", o.Listen, server.Device(http.HandlerFunc(g.events), g.Ready))
+	devices, backends, err := shareDescriptors()
 	if err != nil {
 		return nil, err
 	}
-	g.backend, err = g.listen("back-end", o.BackendListen,
+	g.device, err = g.listen(deviceListener, o.Listen, devices, server.Device(http.HandlerFunc(g.events), g.Ready))
+	if err != nil {
+		return nil, err
+	}
+	g.backend, err = g.listen(backendListener, o.BackendListen, backends,
 		server.Backend(http.HandlerFunc(g.publish), publish.OpenAPI(), metrics.Handler(g.registry, o.Logger), g.Ready))
 	if err != nil {
 		g.device.Close()
@@ -96,10 +99,11 @@ func New(o Options) (*Gateway, error) {
 	return g, nil
 }
 
-func (g *Gateway) listen(name, address string, h http.Handler) (*server.Server, error) {
+func (g *Gateway) listen(name, address string, maxConnections int, h http.Handler) (*server.Server, error) {
 	return server.Listen(server.Options{
-		Name: name, Address: address, Handler: h, Logger: g.opts.Logger,
-		ReadHeaderTimeout: g.opts.ReadHeaderTimeout, MaxHeaderBytes: maxHeaderBytes,
+		Name: name, Address: address, Handler: h, Logger: g.opts.Logger, Metrics: g.metrics.server,
+		MaxConnections: maxConnections, MaxHeaderBytes: maxHeaderBytes,
+		ReadHeaderTimeout: g.opts.ReadHeaderTimeout, WriteTimeout: g.opts.WriteTimeout,
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"downlink/internal/eventlog/redislog"
 	"downlink/internal/metrics"
 	"downlink/internal/publish"
+	"downlink/internal/server"
 	"downlink/internal/shard"
 	"downlink/internal/sse"
 	"downlink/internal/sweep"
@@ -24,6 +25,7 @@ type instruments struct {
 	shard   *shard.Metrics
 	sweep   *sweep.Metrics
 	sse     *sse.Metrics
+	server  *server.Metrics
 }
 
 func newInstruments(reg prometheus.Registerer) instruments {
@@ -35,6 +37,7 @@ func newInstruments(reg prometheus.Registerer) instruments {
 		shard:   shard.NewMetrics(reg),
 		sweep:   sweep.NewMetrics(reg),
 		sse:     sse.NewMetrics(reg),
+		server:  server.NewMetrics(reg, deviceListener, backendListener),
 	}
 }
 

@@ -21,6 +21,7 @@ const (
 	EventTooLarge      Code = "event-too-large"
 	BodyTooLarge       Code = "body-too-large"
 	UnsupportedMedia   Code = "unsupported-media-type"
+	WrongHost          Code = "wrong-host"
 	Internal           Code = "internal"
 	LogUnavailable     Code = "log-unavailable"
 	LogFull            Code = "log-full"
@@ -94,6 +95,9 @@ var table = [...]Kind{
 	{UnsupportedMedia, http.StatusUnsupportedMediaType, "The media type isn't supported",
 		"Send Content-Type: application/json for one event, application/x-ndjson for a batch, without Content-Encoding.",
 		"The Content-Type is missing or another one, its charset isn't UTF-8, or the body is compressed. Nothing was stored."},
+	{WrongHost, http.StatusMisdirectedRequest, "The request is for another host",
+		"Ask by address or as localhost. A proxy on the same machine must send one of these as Host.",
+		"The back end listens on a loopback address and was asked under another name. A page in a browser on this machine could otherwise have its own name point here, and publish (DNS rebinding)."},
 	{Internal, http.StatusInternalServerError, "The gateway failed",
 		"Repeat the request with the same idempotency key. If it fails again, look into the gateway's log.",
 		"A fault of the gateway, not of the request. Whether something was stored isn't known."},

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"time"
 
 	"downlink/internal/event"
 	"downlink/internal/problem"
@@ -31,6 +32,8 @@ func (h *Handler) single(w http.ResponseWriter, r *http.Request, body io.Reader)
 		problem.WriteAs(w, o.fault.Status, o.problem(m))
 		return
 	}
+	// On HTTP/2 a client may open no window for its answer.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(h.opts.BodyTimeout))
 	header := w.Header()
 	header.Set("Content-Type", "application/json")
 	header.Set("Cache-Control", "no-store")

@@ -16,40 +16,40 @@ func Device(events http.Handler, ready Ready) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/events", events)
 	health(mux, ready)
-	return mux
+	return prompt(mux)
 }
 
 // Backend is what the back end's port serves.
 func Backend(publish, openapi, metrics http.Handler, ready Ready) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/v1/events", publish)
-	mux.Handle("/v1/openapi.yaml", openapi)
-	mux.Handle("/metrics", metrics)
+	mux.Handle("/v1/openapi.yaml", prompt(openapi))
+	mux.Handle("/metrics", prompt(metrics))
 	health(mux, ready)
-	// Without /debug/pprof/cmdline: a command line may hold the log's password.
+	// Without cmdline: a command line may hold the log's password. Without
+	// symbol: it holds as much in memory as a client cares to send.
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		problem.Write(w, problem.New(problem.NotFound, "nothing is served at "+r.URL.EscapedPath()))
 	})
-	return mux
+	return local(mux)
 }
 
 // health adds /healthz, which answers while the process lives and never asks
 // the log, and /readyz.
 func health(mux *http.ServeMux, ready Ready) {
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+	mux.Handle("GET /healthz", prompt(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusOK, "ok\n")
-	})
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+	})))
+	mux.Handle("GET /readyz", prompt(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if ok, why := ready(); !ok {
 			answer(w, http.StatusServiceUnavailable, "not ready: "+why+"\n")
 			return
 		}
 		answer(w, http.StatusOK, "ready\n")
-	})
+	})))
 }
 
 func answer(w http.ResponseWriter, status int, text string) {

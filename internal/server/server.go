@@ -20,7 +20,10 @@ type Options struct {
 	Address           string // host:port; port 0 picks a free one
 	Handler           http.Handler
 	ReadHeaderTimeout time.Duration
+	WriteTimeout      time.Duration // HTTP/2: a connection that takes nothing for so long is cut
 	MaxHeaderBytes    int
+	MaxConnections    int // beyond it a connection is closed at once; required
+	Metrics           *Metrics
 	Logger            *slog.Logger
 }
 
@@ -31,14 +34,6 @@ type Server struct {
 	http     *http.Server
 }
 
-// sendBuffer bounds what the kernel holds for a peer that doesn't read: Linux,
-// which doubles it, would else let it grow to 4 MiB. It also lets a write time
-// limit see a slow peer's progress: a blocked writer is woken when a third of
-// the buffer is free, and a third of 4 MiB takes a peer that reads 40 KB/s
-// longer than 30 seconds. Measured: with a limit of 1 s a steady reader was cut
-// at 1 MB/s without this bound, and isn't at 100 KB/s with it.
-const sendBuffer = 64 << 10
-
 // idleTimeout closes a kept-alive connection between two requests.
 const idleTimeout = 90 * time.Second
 
@@ -48,30 +43,27 @@ func Listen(o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the %s listener can't use the address %s: %w; choose another one or stop the program that has it", o.Name, o.Address, err)
 	}
+	o.Metrics.limit(o.Name, o.MaxConnections)
+	bound := &limited{Listener: listener, free: make(chan struct{}, o.MaxConnections), turnedAway: func() { o.Metrics.turnedAway(o.Name) }}
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
 	return &Server{
 		name:     o.Name,
-		listener: listener,
+		listener: bound,
 		http: &http.Server{
-			Handler:           o.Handler,
-			Protocols:         protocols,
+			Handler:   settled(o.Handler, o.ReadHeaderTimeout),
+			Protocols: protocols,
+			// A stream's own deadline can't end it while the connection is
+			// blocked: the frame that resets it waits behind what blocks.
+			HTTP2:             &http.HTTP2Config{WriteByteTimeout: o.WriteTimeout, SendPingTimeout: o.WriteTimeout, PingTimeout: o.WriteTimeout},
 			ReadHeaderTimeout: o.ReadHeaderTimeout,
 			IdleTimeout:       idleTimeout,
 			MaxHeaderBytes:    o.MaxHeaderBytes,
-			ConnContext:       boundSendBuffer,
 			// No WriteTimeout and no ReadTimeout: they would kill streams.
 			ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
 		},
 	}, nil
-}
-
-func boundSendBuffer(ctx context.Context, c net.Conn) context.Context {
-	if tcp, ok := c.(*net.TCPConn); ok {
-		tcp.SetWriteBuffer(sendBuffer) //nolint:errcheck // the peer is gone then, which the next read tells
-	}
-	return ctx
 }
 
 // Addr is the bound address.

@@ -2,7 +2,9 @@ package server
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -11,7 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 )
 
 func TestMain(m *testing.M) {
@@ -23,7 +28,7 @@ func start(t *testing.T, h http.Handler) *Server {
 	t.Helper()
 	s, err := Listen(Options{
 		Name: "device", Address: "127.0.0.1:0", Handler: h, ReadHeaderTimeout: 200 * time.Millisecond,
-		MaxHeaderBytes: 4 << 10, Logger: slog.New(slog.DiscardHandler),
+		MaxHeaderBytes: 4 << 10, MaxConnections: 100, WriteTimeout: 5 * time.Second, Metrics: NewMetrics(nil), Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -41,6 +46,11 @@ func start(t *testing.T, h http.Handler) *Server {
 
 func dial(t *testing.T, s *Server, request string) *bufio.Reader {
 	t.Helper()
+	return bufio.NewReader(dialConn(t, s, request))
+}
+
+func dialConn(t *testing.T, s *Server, request string) net.Conn {
+	t.Helper()
 	c, err := net.Dial("tcp", s.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +62,7 @@ func dial(t *testing.T, s *Server, request string) *bufio.Reader {
 	if _, err := io.WriteString(c, request); err != nil {
 		t.Fatal(err)
 	}
-	return bufio.NewReader(c)
+	return c
 }
 
 // TestSlowHeadersAreCutAndStreamsAreNot: the stream outlives every time limit
@@ -110,7 +120,7 @@ func TestLargeHeaderIsRefused(t *testing.T) {
 
 func TestUsedAddressIsNamed(t *testing.T) {
 	s := start(t, http.NotFoundHandler())
-	_, err := Listen(Options{Name: "back-end", Address: s.Addr().String(), Logger: slog.New(slog.DiscardHandler)})
+	_, err := Listen(Options{Name: "back-end", Address: s.Addr().String(), Metrics: NewMetrics(nil), Logger: slog.New(slog.DiscardHandler)})
 	if err == nil || !strings.Contains(err.Error(), s.Addr().String()) || !strings.Contains(err.Error(), "back-end") {
 		t.Error(err)
 	}
@@ -141,7 +151,7 @@ func TestHealth(t *testing.T) {
 	} {
 		s := start(t, h)
 		get := func(path string) (int, string) {
-			resp, err := http.ReadResponse(dial(t, s, "GET "+path+" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"), nil)
+			resp, err := http.ReadResponse(dial(t, s, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -159,5 +169,130 @@ func TestHealth(t *testing.T) {
 				t.Errorf("%s %s: %d", name, path, code)
 			}
 		}
+	}
+}
+
+// TestBodiesThatNobodyAskedFor: a client that promises a body and doesn't send
+// it gets its answer and its end all the same.
+func TestBodiesThatNobodyAskedFor(t *testing.T) {
+	nothing := http.NotFoundHandler()
+	ready := func() (bool, string) { return true, "" }
+	for name, s := range map[string]*Server{
+		"device":   start(t, Device(nothing, ready)),
+		"back end": start(t, Backend(nothing, nothing, nothing, ready)),
+	} {
+		for _, target := range []string{"POST /healthz", "GET /healthz", "GET /nothing", "POST /metrics"} {
+			for _, body := range []string{"Content-Length: 10", "Transfer-Encoding: chunked"} {
+				c := dial(t, s, target+" HTTP/1.1\r\nHost: localhost\r\n"+body+"\r\n\r\n")
+				if _, err := io.ReadAll(c); err != nil {
+					t.Errorf("%s: %s with %s isn't ended: %v", name, target, body, err)
+				}
+			}
+		}
+	}
+}
+
+// TestConnectionsAreBounded: one too many is turned away and counted, and
+// there is room again when one goes.
+func TestConnectionsAreBounded(t *testing.T) {
+	metrics := NewMetrics(nil, "device")
+	s, err := Listen(Options{
+		Name: "device", Address: "127.0.0.1:0", Handler: Device(http.NotFoundHandler(), func() (bool, string) { return true, "" }),
+		ReadHeaderTimeout: time.Minute, WriteTimeout: time.Minute, MaxConnections: 2, Metrics: metrics, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.Serve() }()
+	defer func() { s.Close(); <-done }()
+	const request = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+	answered := func(c *bufio.Reader) bool {
+		_, err := http.ReadResponse(c, nil) //nolint:bodyclose // it has been read with the head
+		return err == nil
+	}
+	first, second := dialConn(t, s, request), dialConn(t, s, request)
+	if !answered(bufio.NewReader(first)) || !answered(bufio.NewReader(second)) {
+		t.Fatal("no answer")
+	}
+	if answered(dial(t, s, request)) {
+		t.Error("a third connection is served")
+	}
+	if n := testutil.ToFloat64(metrics.away.WithLabelValues("device")); n != 1 {
+		t.Errorf("%v were counted", n)
+	}
+	first.Close()
+	deadline := time.Now().Add(20 * time.Second)
+	for !answered(dial(t, s, request)) {
+		if time.Now().After(deadline) {
+			t.Fatal("there is never room again")
+		}
+	}
+}
+
+// TestForeignHostIsRefusedOnLoopback: a name that was pointed here.
+func TestForeignHostIsRefusedOnLoopback(t *testing.T) {
+	nothing := http.NotFoundHandler()
+	s := start(t, Backend(nothing, nothing, nothing, func() (bool, string) { return true, "" }))
+	for host, want := range map[string]int{
+		"localhost": 200, "LOCALHOST:1": 200, "127.0.0.1:9090": 200, "[::1]:9090": 200,
+		"evil.example": 421, "localhost.evil.example:80": 421, "127.0.0.1.evil.example": 421,
+	} {
+		resp, err := http.ReadResponse(dial(t, s, "GET /healthz HTTP/1.1\r\nHost: "+host+"\r\nConnection: close\r\n\r\n"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("Host %s: %s, want %d", host, resp.Status, want)
+		}
+	}
+}
+
+// TestHTTP2ClientThatReadsNothingIsCut: its windows are wide open, so that no
+// stream notices; the connection must.
+func TestHTTP2ClientThatReadsNothingIsCut(t *testing.T) {
+	ended := make(chan struct{})
+	metrics := NewMetrics(nil)
+	s, err := Listen(Options{
+		Name: "device", Address: "127.0.0.1:0", ReadHeaderTimeout: time.Minute, WriteTimeout: 300 * time.Millisecond,
+		MaxConnections: 10, Metrics: metrics, Logger: slog.New(slog.DiscardHandler),
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			defer close(ended)
+			rc := http.NewResponseController(w)
+			for chunk := make([]byte, 8<<10); ; {
+				if _, err := w.Write(chunk); err != nil || rc.Flush() != nil {
+					return
+				}
+			}
+		}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.Serve() }()
+	defer func() { s.Close(); <-done }()
+	c := dialConn(t, s, http2.ClientPreface)
+	framer := http2.NewFramer(c, c)
+	var block bytes.Buffer
+	fields := hpack.NewEncoder(&block)
+	for _, f := range [][2]string{{":method", "GET"}, {":scheme", "http"}, {":authority", "x"}, {":path", "/"}} {
+		if err := fields.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err = errors.Join(
+		framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1<<31 - 1}),
+		framer.WriteWindowUpdate(0, 1<<30),
+		framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: true}),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-ended:
+	case <-time.After(20 * time.Second):
+		t.Error("it holds its stream for ever")
 	}
 }

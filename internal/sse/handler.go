@@ -252,11 +252,12 @@ func startOf(r *http.Request, groups []string) (shard.Start, error) {
 // acceptsEventStream reports whether an Accept header allows our media type
 // (RFC 9110 §12.5.1). The most specific range decides.
 func acceptsEventStream(values []string) bool {
-	if len(values) == 0 {
+	list := strings.Join(values, ",")
+	if list == "" {
 		return true
 	}
 	best, accepted := -1, false
-	for part := range strings.SplitSeq(strings.Join(values, ","), ",") {
+	for part := range strings.SplitSeq(list, ",") {
 		fields := strings.Split(part, ";")
 		weight := slices.Index([]string{"*/*", "text/*", "text/event-stream"}, strings.ToLower(strings.TrimSpace(fields[0])))
 		if weight <= best {

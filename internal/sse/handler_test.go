@@ -137,6 +137,7 @@ func TestWhatIsAStreamAllTheSame(t *testing.T) {
 	r := newRig(t, nil)
 	for name, header := range map[string][]string{
 		"no Accept":      nil,
+		"empty Accept":   {"Accept: "},
 		"everything":     {"Accept: */*"},
 		"text":           {"Accept: application/json, text/*;q=0.1"},
 		"several":        {"Accept: application/json", "Accept: TEXT/event-stream"},

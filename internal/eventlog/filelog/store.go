@@ -27,7 +27,7 @@ func (l *Log) storeOptions() *pebble.Options {
 		MemTableSize:                16 << 20,
 		MemTableStopWritesThreshold: 4,
 		CacheSize:                   16 << 20,
-		MaxOpenFiles:                256,
+		MaxOpenFiles:                128,
 		Logger:                      logger,
 		EventListener: &pebble.EventListener{
 			BackgroundError: func(err error) { logger.Errorf("%v", err) },
