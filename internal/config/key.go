@@ -77,22 +77,20 @@ func kindName(t reflect.Type) string {
 
 // show is a value as it may be shown to anybody.
 func (k Key) show(text string) string {
-	if !strings.Contains(text, "://") && (!k.Secret || strings.HasPrefix(text, "file:")) {
+	_, rest, isURL := strings.Cut(text, "://")
+	if !isURL && (!k.Secret || strings.HasPrefix(text, "file:")) {
 		return text
 	}
 	// What Mask relies on must hold, or nothing but the scheme is shown: a
 	// password may stand anywhere in a URL that was mistyped. One in another
 	// setting's place is a URL too.
-	scheme, rest, found := strings.Cut(text, "://")
-	host := rest[strings.LastIndexByte(rest, '@')+1:]
-	if !found || !plainHost.MatchString(host) {
-		scheme, _, found = strings.Cut(text, ":")
-		if !found || !schemeForm.MatchString(scheme) {
-			return "***"
-		}
+	if isURL && plainHost.MatchString(rest[strings.LastIndexByte(rest, '@')+1:]) {
+		return Mask(text)
+	}
+	if scheme, _, _ := strings.Cut(text, ":"); schemeForm.MatchString(scheme) {
 		return scheme + ":***"
 	}
-	return Mask(text)
+	return "***"
 }
 
 var (

@@ -44,7 +44,7 @@ func BenchmarkPublish(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				defer log.Close() //nolint:errcheck // measured, not judged
+				defer log.Close()
 				benchmark(b, log, size)
 			})
 		}

@@ -208,7 +208,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	defer func() { s.Close(); <-done }()
 	const request = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 	answered := func(c *bufio.Reader) bool {
-		_, err := http.ReadResponse(c, nil) //nolint:bodyclose // it has been read with the head
+		_, err := http.ReadResponse(c, nil)
 		return err == nil
 	}
 	first, second := dialConn(t, s, request), dialConn(t, s, request)
