@@ -211,3 +211,25 @@ func TestStopEndsStreamsInOrder(t *testing.T) {
 	}
 	s.Until("retry: ")
 }
+
+// TestLogMadeAnewWithOtherSettings: a gateway whose log was flushed and made anew
+// by one with other settings ends, and says both values; it would be deaf.
+func TestLogMadeAnewWithOtherSettings(t *testing.T) {
+	redis := testkit.StartRedis(t)
+	g, err := New(testOptions(t, redis.URL()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- g.Run(t.Context()) }()
+	testkit.Eventually(t, "it is ready", func() bool { ok, _ := g.Ready(); return ok })
+	redis.Pipe([]string{"FLUSHALL"}, []string{"HSET", "pos-ev:meta", "version", "1", "shards", "16", "groups", "1"})
+	select {
+	case err := <-done:
+		if err == nil || !strings.Contains(err.Error(), "16") || !strings.Contains(err.Error(), "64") {
+			t.Errorf("it ended with %v", err)
+		}
+	case <-time.After(60 * time.Second):
+		t.Fatal("it goes on")
+	}
+}

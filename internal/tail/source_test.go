@@ -25,6 +25,8 @@ type source struct {
 	changed chan struct{} // closed when something was appended
 	away    bool
 	deaf    bool          // Read never sees what is appended
+	demoted bool          // reads are answered, inspections are not
+	refuse  error         // of every inspection
 	slow    time.Duration // how long a Read's answer takes to arrive
 	asked   []event.ID    // positions of the reads
 	calls   []string      // Inspect, Suspect, and what the dispatcher saw
@@ -111,7 +113,10 @@ func (s *source) after(id event.ID) []eventlog.Entry {
 func (s *source) Inspect(_ context.Context, _ int, positions []event.ID) ([]eventlog.Inspection, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.away {
+	if s.refuse != nil {
+		return nil, s.refuse
+	}
+	if s.away || s.demoted {
 		return nil, eventlog.ErrUnavailable
 	}
 	held := slices.ContainsFunc(s.entries, func(e eventlog.Entry) bool { return e.ID == positions[0] })

@@ -1,6 +1,7 @@
 package tail
 
 import (
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -215,5 +216,76 @@ func TestNewestEntryRemovedByHand(t *testing.T) {
 		if !tail.Ready() {
 			t.Error("not ready")
 		}
+	})
+}
+
+// TestDemotedPrimary: a server that was demoted still answers reads, of another
+// history. Nothing is dispatched until the watchdog's question is answered.
+func TestDemotedPrimary(t *testing.T) {
+	for name, cut := range map[string]bool{"with a new connection": true, "over the old one": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSource()
+				tail := s.run(t)
+				after(time.Second)
+				s.append(1)
+				after(time.Second)
+				if cut {
+					s.do(func() { s.away = true })
+					after(time.Second)
+				}
+				s.do(func() { s.away, s.demoted = false, true })
+				after(3 * time.Second)
+				s.append(1)
+				after(time.Minute)
+				want(t, s, "start 1000-0", "entry 1000-1")
+				if tail.Reachable() {
+					t.Error("nothing says that delivery waits")
+				}
+				s.do(func() { s.demoted = false })
+				after(5 * time.Second)
+				want(t, s, "start 1000-0", "entry 1000-1", "entry 1000-2")
+			})
+		})
+	}
+}
+
+func TestAnotherLayoutIsFinal(t *testing.T) {
+	mismatch := &eventlog.MismatchError{Setting: "shards"}
+	for name, fail := range map[string]func(*source){
+		"from the start": func(s *source) { s.refuse = mismatch },
+		"later":          func(*source) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSource()
+				fail(s)
+				tail := New(s, s, Options{Window: time.Minute, Watch: time.Second, Metrics: NewMetrics(nil), Logger: discard()})
+				done := make(chan error, 1)
+				go func() { done <- tail.Run(t.Context()) }()
+				after(3 * time.Second)
+				s.do(func() { s.refuse = mismatch })
+				if err := <-done; !errors.Is(err, mismatch) {
+					t.Errorf("ended with %v", err)
+				}
+			})
+		})
+	}
+}
+
+func TestNobodyIsToldTwiceAtOneHead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSource()
+		s.run(t)
+		after(time.Second)
+		s.append(1)
+		after(time.Second)
+		s.do(func() {
+			s.entries = nil
+			s.state.Head = event.ID{Ms: 2000}
+			s.state.AddBreak(eventlog.Break{Boundary: event.ID{Ms: 1500}, Reach: event.ID{Ms: 9000}, Reason: event.LogRewound})
+		})
+		after(time.Hour)
+		want(t, s, "start 1000-0", "entry 1000-1", "reset 2000-0 log-rewound")
 	})
 }

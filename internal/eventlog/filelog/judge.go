@@ -131,16 +131,13 @@ func (l *Log) Suspect(ctx context.Context, shard int, reach event.ID) (eventlog.
 		if rec.state(head).Covers(reach) {
 			return nil
 		}
+		// Above all that the lost branch gave out, as far as that is sane.
 		now := unixMillis(l.opts.Now())
-		boundary := event.Max(event.ID{Ms: now}, s.issued.Next())
-		if limit := (event.ID{Ms: now + millis(eventlog.ReachSlack)}); limit.Less(reach) {
-			reach = limit
-		} else {
-			boundary = event.Max(boundary, event.ID{Ms: reach.Ms + 1})
-		}
+		above := min(reach.Ms, now+millis(eventlog.ReachSlack))
+		boundary := event.Max(s.issued.Next(), event.ID{Ms: max(now, above+1)})
 		s.issued = boundary
 		rec.Since = boundary
-		rec = rec.withBreak(boundary, eventlog.Break{Boundary: boundary, Reach: event.Max(boundary, reach), Reason: event.LogRewound})
+		rec = rec.withBreak(boundary, eventlog.Break{Boundary: boundary, Reach: boundary, Reason: event.LogRewound})
 		return l.update(s, rec, nil, pebble.Sync)
 	})
 	if err != nil {

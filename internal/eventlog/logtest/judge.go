@@ -15,7 +15,7 @@ func judgeCases() []testCase {
 		{name: "Inspect agrees", run: judgeInspect},
 		{name: "suspect", run: judgeSuspect},
 		{name: "the same loss reported again", run: judgeSuspectTwice},
-		{name: "a suspect range is bounded", run: judgeSuspectFar},
+		{name: "a suspect range is bounded", opts: Options{Window: shortWindow}, run: judgeSuspectFar},
 		{name: "suspicion outlives the sweep", opts: Options{Window: shortWindow}, run: judgeSuspectSwept},
 	}
 }
@@ -153,13 +153,20 @@ func judgeSuspectTwice(r *rig) {
 }
 
 func judgeSuspectFar(r *rig) {
+	d := r.device(0, 0)
 	ids := r.appendN(0, 1)
 	st := r.suspect(0, event.MaxID)
 	reach := st.Breaks[len(st.Breaks)-1].Reach
 	if limit := ids[0].Ms + uint64((eventlog.ReachSlack + time.Minute).Milliseconds()); reach.Ms > limit {
 		r.Errorf("a break reaches to %s: everything that will be swept stays in doubt for ever", reach)
 	}
-	r.wantJudge("after it", "", 0, r.appendN(0, 1)[0], r.device(0, 0))
+	next := r.appendN(0, 1)[0]
+	r.wantJudge("after it", "", 0, next, d)
+	r.sweepTo(0, next)
+	r.wantJudge("after it, swept", "", 0, next, d)
+	if in := r.inspectShard(0, next); in.Reason != "" {
+		r.Errorf("the watchdog at a head that was swept: %+v", in)
+	}
 }
 
 func judgeSuspectSwept(r *rig) {
