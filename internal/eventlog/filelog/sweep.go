@@ -50,6 +50,9 @@ func (l *Log) Sweep(ctx context.Context, shard int, recent eventlog.Recent) (eve
 		if err == nil {
 			report = r
 		}
+		if l.space != nil {
+			_ = l.room() // a full disk gets its room back while nobody publishes, too
+		}
 		return err
 	})
 	if err != nil {
