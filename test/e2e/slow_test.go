@@ -152,7 +152,7 @@ func TestFrozenDevice(t *testing.T) {
 	})
 	t.Run("embedded", func(t *testing.T) {
 		t.Parallel()
-		freezeDevice(t, flood{log: "file:" + t.TempDir(), events: 500, publish: postFlood, mayGrow: 64 << 20}) // the store keeps what is new in memory
+		freezeDevice(t, flood{log: "file:" + t.TempDir(), events: 300, publish: postFlood, mayGrow: 64 << 20}) // the store keeps what is new in memory
 	})
 }
 
@@ -160,7 +160,7 @@ func freezeDevice(t *testing.T, f flood) {
 	t.Helper()
 	const part = 50 // events
 	// A small hot window: it isn't what is measured.
-	g := program.StartGateway(t, args("--log", f.log, "--write-timeout", "3s", "--hot-window-bytes", "4MiB")...)
+	g := program.StartGateway(t, args("--log", f.log, "--write-timeout", "2s", "--hot-window-bytes", "4MiB")...)
 	neighbour := newNeighbour(t, g)
 	file := filepath.Join(t.TempDir(), "printed")
 	device := program.StartListener(t, file, "--url", g.Device, "--device", "demo")
@@ -223,7 +223,7 @@ func (n *neighbour) gets() {
 func (n *neighbour) check() {
 	n.t.Helper()
 	n.t.Logf("the neighbour waited up to %v", n.worst)
-	if n.worst > 2*time.Second { // less than write_timeout
+	if n.worst >= 2*time.Second { // a write_timeout
 		n.t.Errorf("the neighbour waited for %v", n.worst)
 	}
 }
@@ -237,7 +237,7 @@ func TestReplayFollowsTheSocket(t *testing.T) {
 		kilo   = 1000 // bytes of each
 	)
 	replay := func(t *testing.T, log string) {
-		g := program.StartGateway(t, args("--log", log, "--write-timeout", "1s", "--hot-window-bytes", "1MiB")...)
+		g := program.StartGateway(t, args("--log", log, "--write-timeout", "2s", "--hot-window-bytes", "1MiB")...)
 		var lines strings.Builder
 		for n := range events {
 			fmt.Fprintf(&lines, `{"device":"demo","type":"t","text":"%d %s"}`+"\n", n, strings.Repeat("x", kilo))
@@ -272,10 +272,9 @@ func readSteadily(t *testing.T, g *testkit.Gateway, second, events int) {
 	if err == nil {
 		_, err = fmt.Fprint(conn, "GET /events?device=demo&from=earliest HTTP/1.0\r\n\r\n")
 	}
-	const ticks = 50 // a second
-	tick := time.NewTicker(time.Second / ticks)
+	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	in := bufio.NewScanner(&paced{conn: conn, tick: tick.C, bytes: second / ticks})
+	in := bufio.NewScanner(&paced{conn: conn, tick: tick.C, second: second, begin: time.Now()})
 	next := 0
 	for err == nil && next < events && in.Scan() {
 		if text, ok := strings.CutPrefix(in.Text(), "data: "); ok {
@@ -290,20 +289,24 @@ func readSteadily(t *testing.T, g *testkit.Gateway, second, events int) {
 	}
 }
 
-// paced reads so many bytes at each tick.
+// paced reads so many bytes a second. It looks at each tick how many are due:
+// on a busy machine ticks get lost.
 type paced struct {
-	conn  net.Conn
-	tick  <-chan time.Time
-	bytes int
-	left  int
+	conn   net.Conn
+	tick   <-chan time.Time
+	second int
+	begin  time.Time
+	read   int
 }
 
 func (p *paced) Read(b []byte) (int, error) {
-	if p.left == 0 {
+	due := p.due()
+	for ; due <= 0; due = p.due() {
 		<-p.tick
-		p.left = p.bytes
 	}
-	n, err := p.conn.Read(b[:min(len(b), p.left)])
-	p.left -= n
+	n, err := p.conn.Read(b[:min(len(b), due)])
+	p.read += n
 	return n, err
 }
+
+func (p *paced) due() int { return int(time.Since(p.begin).Seconds()*float64(p.second)) - p.read }
