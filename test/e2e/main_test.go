@@ -3,8 +3,11 @@
 package e2e
 
 import (
+	"flag"
 	"fmt"
 	"os"
+	"runtime"
+	"strconv"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -17,7 +20,18 @@ import (
 //nolint:gochecknoglobals // TestMain has no other way to hand it to tests
 var program testkit.Program
 
+// atOnce is how many tests run at a time, on few cores too: they wait for
+// others' processes more than they work.
+const atOnce = 5
+
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if parallel := flag.Lookup("test.parallel"); runtime.GOMAXPROCS(0) < atOnce && parallel.Value.String() == parallel.DefValue {
+		if err := parallel.Value.Set(strconv.Itoa(atOnce)); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
 	dir, err := os.MkdirTemp("", "downlink-e2e")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
