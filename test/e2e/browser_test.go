@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -54,7 +56,12 @@ func openPage(t *testing.T, g *testkit.Gateway, types ...string) *page {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	dir := t.TempDir()
+	temporary := os.TempDir()
+	if runtime.GOOS == "linux" { // elsewhere the path of its socket would be too long
+		temporary = dir
+	}
 	ctx, endBrowser := chromedp.NewExecAllocator(ctx,
+		chromedp.Env("TMPDIR="+temporary),
 		chromedp.ExecPath(findBrowser(t)), chromedp.UserDataDir(filepath.Join(dir, "profile")),
 		chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun, chromedp.NoDefaultBrowserCheck,
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true),
@@ -62,7 +69,15 @@ func openPage(t *testing.T, g *testkit.Gateway, types ...string) *page {
 		chromedp.Flag("disable-dev-shm-usage", true), // small in many containers
 	)
 	ctx, closePage := chromedp.NewContext(ctx)
-	t.Cleanup(func() { closePage(); endBrowser(); cancel() })
+	t.Cleanup(func() {
+		// In order, or its processes leave files behind; and in any case.
+		ordered, late := context.WithTimeout(ctx, 10*time.Second)
+		_ = chromedp.Cancel(ordered)
+		late()
+		closePage()
+		endBrowser()
+		cancel()
+	})
 	p := &page{t: t, ctx: ctx}
 	listened, err := json.Marshal(types)
 	if err == nil {

@@ -39,6 +39,7 @@ func TestMain(m *testing.M) {
 	}
 	program, err = testkit.Build(dir)
 	if err != nil {
+		os.RemoveAll(dir) //nolint:errcheck // there is a greater trouble
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
