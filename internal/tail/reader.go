@@ -67,8 +67,7 @@ func (r *reader) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var wg sync.WaitGroup
-	defer wg.Wait()
-	failed := make(chan error, 2)
+	failed := make(chan error, 2) // one for each part
 	for _, part := range []func(context.Context) error{r.watch, r.follow} {
 		wg.Go(func() {
 			if err := part(ctx); err != nil {
