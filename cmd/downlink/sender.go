@@ -63,7 +63,8 @@ func (s *sender) send(ctx context.Context, media, key string, body []byte, accep
 			return answer, err
 		}
 		wait := max(again.wait, time.Second<<min(try, 5))
-		fmt.Fprintf(s.notes, "%v; trying again in %s\n", again, wait) //nolint:errcheck // nowhere else to complain
+		what, _, _ := strings.Cut(again.Error(), "\n")               // the hint says to do what is done here
+		fmt.Fprintf(s.notes, "%s; trying again in %s\n", what, wait) //nolint:errcheck // nowhere else to complain
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():

@@ -76,7 +76,7 @@ func logFault(err error) *problem.Document {
 	case errors.Is(err, eventlog.ErrFull):
 		return problem.New(problem.LogFull, "the log has no room for the event")
 	case errors.Is(err, eventlog.ErrUnavailable):
-		return problem.New(problem.LogUnavailable, eventlog.ErrUnavailable.Error())
+		return problem.New(problem.LogUnavailable, "it did not confirm the event in time; nothing is claimed")
 	case errors.Is(err, eventlog.ErrExhausted):
 		return problem.New(problem.LogExhausted, eventlog.ErrExhausted.Error())
 	case errors.Is(err, eventlog.ErrClosed):

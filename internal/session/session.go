@@ -48,8 +48,8 @@ type Session struct {
 	resync  *resync // goes out before what is pending
 	pending []*shard.Message
 	bytes   int
-	behind  bool // an offer was refused; the shard waits for Resume
-	cursor  event.ID
+	behind  bool     // an offer was refused; the shard waits for Resume
+	cursor  event.ID // what the device is known to have: where it began, or the last ID taken
 	ended   EndReason
 }
 
@@ -67,6 +67,9 @@ func New(device string, sink Sink, opts Options) *Session {
 
 // Attach joins the device's shard. The error is shard.ErrTooManyStreams.
 func (s *Session) Attach(to *shard.Shard, groups []string, start shard.Start) error {
+	s.mu.Lock()
+	s.cursor = start.Cursor
+	s.mu.Unlock()
 	member, err := to.Attach(s, s.device, groups, start)
 	if err != nil {
 		return err
@@ -198,7 +201,7 @@ func (s *Session) Detach() {
 	s.pending, s.bytes, s.resync = nil, 0, nil
 }
 
-// Cursor is the last ID that the driver has taken.
+// Cursor is the last ID that the driver has taken, or where the device began.
 func (s *Session) Cursor() event.ID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
