@@ -2,6 +2,7 @@ package shard
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -22,13 +23,16 @@ func (s *Shard) Run(ctx context.Context) {
 			return
 		case <-s.wake:
 		}
-		if s.permitted(ctx, s.lap) == nil {
+		err := s.permitted(ctx, s.lap)
+		if err == nil {
 			failures = 0
 			continue
 		}
-		// The log is away. The members keep their place; nobody is told
-		// anything that isn't known.
-		s.opts.Metrics.LapFailures.Inc()
+		// The log is away, or moved. The members keep their place; nobody is
+		// told anything that isn't known.
+		if !errors.Is(err, errMoved) {
+			s.opts.Metrics.LapFailures.Inc()
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -37,6 +41,10 @@ func (s *Shard) Run(ctx context.Context) {
 		failures++
 	}
 }
+
+// errMoved ends a lap in whose range entries were removed meanwhile. Its members
+// are judged anew, after a moment.
+var errMoved = errors.New("the log was swept past the lap")
 
 // permitted runs a lap when one of the gateway's permits is free.
 func (s *Shard) permitted(ctx context.Context, lap func(context.Context) error) error {
@@ -64,7 +72,7 @@ func (s *Shard) lap(ctx context.Context) error {
 		return err
 	}
 	for {
-		after, upTo, ok := s.span(members)
+		after, upTo, proven, ok := s.span(members)
 		if !ok {
 			return nil
 		}
@@ -73,12 +81,12 @@ func (s *Shard) lap(ctx context.Context) error {
 			return err
 		}
 		s.opts.Metrics.LapPages.Inc()
-		sound, err := s.contiguous(ctx, event.Max(after, swept), after)
+		sound, err := s.contiguous(ctx, event.Max(after, swept), after, proven)
 		if err != nil {
 			return err
 		}
 		if !sound {
-			return nil // requeued, and judged anew
+			return errMoved
 		}
 		s.deliverPage(members, page)
 	}
@@ -142,13 +150,13 @@ func (s *Shard) judge(ctx context.Context, members []*Member) (swept event.ID, e
 func (s *Shard) answerLocked(m *Member, reason event.Reason, state eventlog.State) {
 	switch {
 	case m.start.Earliest:
-		m.read = state.Swept // nothing before it is left
+		m.read = state.Swept // nothing before it is left; it begins with its first page
 	case reason != "":
 		// What the sweep took before the tail came by isn't delivered any more.
 		s.resyncLocked(m, reason, event.Max(s.pos, state.Swept))
 		return
 	}
-	m.start = Start{}
+	m.start.Reason = ""
 	switch {
 	case s.doubt:
 	case !m.read.Less(s.pos): // another gateway was faster: it has all that we have
@@ -159,28 +167,34 @@ func (s *Shard) answerLocked(m *Member, reason event.Reason, state eventlog.Stat
 }
 
 // span is what the next page must cover: from the oldest read position to
-// where the hot window takes over.
-func (s *Shard) span(members []*Member) (after, upTo event.ID, ok bool) {
+// where the hot window takes over. proven is false if only members stand there
+// that asked for whatever is left, and were promised nothing before it.
+func (s *Shard) span(members []*Member) (after, upTo event.ID, proven, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	after = event.MaxID
 	for _, m := range members {
-		if m.state == lapping && m.read.Less(after) {
-			after, ok = m.read, true
+		if m.state != lapping || after.Less(m.read) {
+			continue
 		}
+		if m.read.Less(after) {
+			after, proven, ok = m.read, false, true
+		}
+		proven = proven || !m.start.Earliest
 	}
-	return after, s.pos, ok && !s.doubt
+	return after, s.pos, proven, ok && !s.doubt
 }
 
 // contiguous asks, after a page was read, whether something may have been
 // removed from in front of the reader meanwhile: judged is how far the sweep
-// may have come without harm.
-func (s *Shard) contiguous(ctx context.Context, judged, after event.ID) (bool, error) {
+// may have come without harm. The position itself must still be proven, unless
+// it is where "earliest" begins, which may be before all that is known.
+func (s *Shard) contiguous(ctx context.Context, judged, after event.ID, proven bool) (bool, error) {
 	reasons, state, err := s.store.Judge(ctx, s.number, []eventlog.Question{{Cursor: after}})
 	if err != nil {
 		return false, err
 	}
-	return reasons[0] == "" && state.Swept.Compare(judged) <= 0, nil
+	return (reasons[0] == "" || !proven) && state.Swept.Compare(judged) <= 0, nil
 }
 
 func (s *Shard) deliverPage(members []*Member, page eventlog.Page) {
@@ -217,7 +231,7 @@ func (s *Shard) offerPage(listeners []*Member, message *Message) {
 			m.state = stalled // with the read position it has reached
 			continue
 		}
-		m.read = message.ID
+		m.read, m.start = message.ID, Start{}
 	}
 }
 
@@ -228,7 +242,7 @@ func (s *Shard) joinLocked(members []*Member, through event.ID) {
 		if m.state != lapping {
 			continue
 		}
-		m.read = event.Max(m.read, through)
+		m.read, m.start = event.Max(m.read, through), Start{}
 		if !s.doubt && !m.read.Less(s.hot.floor) {
 			s.fillLocked(m)
 		}

@@ -107,7 +107,7 @@ func (s *Shard) fillLocked(m *Member) {
 			m.state = stalled
 			return
 		}
-		m.read = next.ID
+		m.read, m.start = next.ID, Start{}
 		walk.pop()
 	}
 	m.read = event.Max(m.read, s.pos)

@@ -182,7 +182,7 @@ func (g *gateway) laps() error {
 		default:
 			return nil
 		}
-		if err := g.lap(context.Background()); err != nil {
+		if err := g.lap(context.Background()); err != nil && !errors.Is(err, errMoved) {
 			return err
 		}
 	}

@@ -192,6 +192,39 @@ func TestReasonsAndEarliest(t *testing.T) {
 	}
 }
 
+// TestEarliestInALogOlderThanItsRecord: entries were there before any gateway
+// was. Nothing proves what came before them, and nothing need be proved.
+func TestEarliestInALogOlderThanItsRecord(t *testing.T) {
+	log := newMemlog()
+	var want []event.ID
+	for range 7 { // three pages
+		want = append(want, log.append(to("a")))
+	}
+	log.state.Swept, log.state.Since = event.ID{}, log.state.Head
+	g := newGateway(log, 1<<20)
+	g.Start(log.state.Head)
+	slow := &listener{room: 2}
+	m, err := g.Attach(slow, "a", nil, Start{Earliest: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []event.ID
+	for range 10 {
+		if err := g.laps(); err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, slow.ids()...)
+		slow.pending = nil
+		m.Resume()
+	}
+	if diff := cmp.Diff(want, got); diff != "" || len(slow.resyncs) != 0 {
+		t.Errorf("%s, resyncs %v", diff, slow.resyncs)
+	}
+	if m.state != live {
+		t.Errorf("state %d", m.state)
+	}
+}
+
 func TestTooManyStreamsRefusesTheNewest(t *testing.T) {
 	g := started(newMemlog())
 	var members []*Member

@@ -190,6 +190,22 @@ func snapshot(t *testing.T, r *testkit.Redis) {
 	}
 }
 
+// TestLogOlderThanItsGateways: producers wrote before any gateway ran.
+func TestLogOlderThanItsGateways(t *testing.T) {
+	t.Parallel()
+	redis := testkit.StartRedis(t)
+	for _, payload := range []string{"one", "two"} {
+		redis.Do("XADD", demoShard, "*", "dev", "demo", "type", "t", "payload", payload)
+	}
+	g := program.StartGateway(t, args("--log", redis.URL())...)
+	s := testkit.Open(t, g.Device+"/events?device=demo&from=earliest", "")
+	if got := s.Until("data: two"); !strings.Contains(got, "data: one") || strings.Contains(got, "resync") {
+		t.Errorf("%q", got)
+	}
+	redis.Do("XADD", demoShard, "*", "dev", "demo", "type", "t", "payload", "three")
+	s.Until("data: three")
+}
+
 // TestFutureID: an entry from the far future is delivered, later ones too, and
 // sweeping goes on behind it.
 func TestFutureID(t *testing.T) {
