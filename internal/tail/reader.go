@@ -153,7 +153,7 @@ var errRestarted = errors.New("the positions were reset")
 func (r *reader) step(ctx context.Context) error {
 	readCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	after := r.positions(cancel)
+	after := r.readFrom(cancel)
 	asked := time.Now()
 	batches, err := r.source.Read(readCtx, r.group, after)
 	if err != nil {
@@ -165,15 +165,20 @@ func (r *reader) step(ctx context.Context) error {
 	return r.dispatch(ctx, after, asked, batches)
 }
 
-func (r *reader) positions(cancel context.CancelFunc) []event.ID {
+// readFrom is where a read begins that cancel ends.
+func (r *reader) readFrom(cancel context.CancelFunc) []event.ID {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.cancel = cancel
-	after := make([]event.ID, len(r.tracks))
+	return r.positionsLocked()
+}
+
+func (r *reader) positionsLocked() []event.ID {
+	positions := make([]event.ID, len(r.tracks))
 	for i, t := range r.tracks {
-		after[i] = t.pos
+		positions[i] = t.pos
 	}
-	return after
+	return positions
 }
 
 // dispatch hands over what was read after the positions in after.
@@ -301,10 +306,4 @@ func (r *reader) ready() bool {
 	r.health.Lock()
 	defer r.health.Unlock()
 	return r.begun && r.stuck.Load() == 0
-}
-
-func (r *reader) reachable() bool {
-	r.health.Lock()
-	defer r.health.Unlock()
-	return r.begun && !r.away
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
 
 	"downlink/internal/event"
@@ -193,3 +194,8 @@ func (s *source) run(t *testing.T) *Tail {
 }
 
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// reachable is what the gauge says of the log.
+func reachable(t *Tail) bool {
+	return testutil.ToFloat64(t.readers[0].opts.Metrics.available.WithLabelValues("0")) == 1
+}

@@ -96,13 +96,3 @@ func (t *Tail) Ready() bool {
 	}
 	return true
 }
-
-// Reachable reports whether every group's last read or inspection succeeded.
-func (t *Tail) Reachable() bool {
-	for _, r := range t.readers {
-		if !r.reachable() {
-			return false
-		}
-	}
-	return true
-}

@@ -41,7 +41,7 @@ func TestReadsOnFromConcretePositions(t *testing.T) {
 				t.Errorf("read from %v", id)
 			}
 		}
-		if !tail.Ready() || !tail.Reachable() {
+		if !tail.Ready() || !reachable(tail) {
 			t.Error("not ready")
 		}
 	})
@@ -76,7 +76,7 @@ func TestLogAwayAtTheStartAndLater(t *testing.T) {
 		}
 		s.do(func() { s.away = true })
 		after(time.Minute)
-		if !tail.Ready() || tail.Reachable() {
+		if !tail.Ready() || reachable(tail) {
 			t.Error("a gateway that was ready stays ready, and says that the log is away")
 		}
 		s.append(1)
@@ -239,7 +239,7 @@ func TestDemotedPrimary(t *testing.T) {
 				s.append(1)
 				after(time.Minute)
 				want(t, s, "start 1000-0", "entry 1000-1")
-				if tail.Reachable() {
+				if reachable(tail) {
 					t.Error("nothing says that delivery waits")
 				}
 				s.do(func() { s.demoted = false })

@@ -57,19 +57,12 @@ func (r *reader) round(ctx context.Context) error {
 func (r *reader) snapshot() []event.ID {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	positions := make([]event.ID, len(r.tracks))
-	for i, t := range r.tracks {
-		positions[i] = t.pos
-	}
-	return positions
+	return r.positionsLocked()
 }
 
 // inspectLocked is a look on the reader's own behalf, before it dispatches.
 func (r *reader) inspectLocked(ctx context.Context) error {
-	positions := make([]event.ID, len(r.tracks))
-	for i, t := range r.tracks {
-		positions[i] = t.pos
-	}
+	positions := r.positionsLocked()
 	found, err := r.source.Inspect(ctx, r.group, positions)
 	if err != nil {
 		return err

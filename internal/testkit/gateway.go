@@ -65,12 +65,8 @@ type Gateway struct {
 	Device  string // base URL of the devices' port
 	Backend string // base URL of the back end's port
 
-	tb      testing.TB
-	cmd     *exec.Cmd
-	watcher *watcher
-	serves  chan struct{} // closed once the URLs are known
-	exited  chan struct{}
-	output  *output
+	*process
+	serves chan struct{} // closed once the URLs are known
 }
 
 // StartGateway starts `downlink serve` on free loopback ports with further
@@ -87,27 +83,15 @@ func (p Program) StartGateway(tb testing.TB, args ...string) *Gateway {
 // methods that use them may be called, after AwaitReady.
 func (p Program) LaunchGateway(tb testing.TB, args ...string) *Gateway {
 	tb.Helper()
-	g := &Gateway{tb: tb, output: &output{}, serves: make(chan struct{}), exited: make(chan struct{})}
-	g.cmd = p.Command(append([]string{"serve", "--listen", "127.0.0.1:0", "--backend-listen", "127.0.0.1:0"}, args...)...)
-	g.cmd.Env = append(os.Environ(), "GORACE=halt_on_error=0")
-	g.cmd.Stderr = g.output
-	stdout, err := g.cmd.StdoutPipe()
+	cmd := p.Command(append([]string{"serve", "--listen", "127.0.0.1:0", "--backend-listen", "127.0.0.1:0"}, args...)...)
+	cmd.Env = append(os.Environ(), "GORACE=halt_on_error=0")
+	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	if err := g.cmd.Start(); err != nil {
-		tb.Fatalf("starting the gateway: %v", err)
-	}
-	if g.watcher, err = watch(g.cmd.Process.Pid); err != nil {
-		_ = g.cmd.Process.Kill()
-		tb.Fatal(err)
-	}
+	g := &Gateway{serves: make(chan struct{})}
+	g.process = start(tb, "gateway", cmd, func() { g.readAddresses(bufio.NewScanner(stdout)) })
 	tb.Cleanup(g.finish)
-	go func() {
-		g.readAddresses(bufio.NewScanner(stdout))
-		_ = g.cmd.Wait() // only after all of the output was read
-		close(g.exited)
-	}()
 	return g
 }
 
@@ -145,44 +129,8 @@ func (g *Gateway) AwaitReady() {
 	})
 }
 
-// Kill9 ends the process as a crash would.
-func (g *Gateway) Kill9() {
-	g.watcher.dismiss()
-	_ = g.cmd.Process.Kill()
-	<-g.exited
-}
-
-// Stop freezes the process; Cont lets it go on.
-func (g *Gateway) Stop() { g.signal(syscall.SIGSTOP) }
-
-// Cont lets a frozen process go on.
-func (g *Gateway) Cont() { g.signal(syscall.SIGCONT) }
-
-// Terminate sends SIGTERM and waits for the end; it returns the exit code.
-func (g *Gateway) Terminate() int {
-	g.tb.Helper()
-	g.watcher.dismiss()
-	g.signal(syscall.SIGTERM)
-	select {
-	case <-g.exited:
-	case <-time.After(60 * time.Second):
-		g.tb.Fatalf("the gateway doesn't end:\n%s", g.output)
-	}
-	return g.cmd.ProcessState.ExitCode()
-}
-
-// Pid is the process's ID.
-func (g *Gateway) Pid() int { return g.cmd.Process.Pid }
-
 // Log is what the process has written to standard error.
 func (g *Gateway) Log() string { return g.output.String() }
-
-func (g *Gateway) signal(s syscall.Signal) {
-	g.tb.Helper()
-	if err := g.cmd.Process.Signal(s); err != nil {
-		g.tb.Fatalf("sending %v to the gateway: %v", s, err)
-	}
-}
 
 func (g *Gateway) finish() {
 	select {

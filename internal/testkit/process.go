@@ -1,0 +1,78 @@
+package testkit
+
+import (
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A process is one run of the program that a test can freeze, kill and end.
+// Its methods fail the test instead of returning an error.
+type process struct {
+	tb      testing.TB
+	name    string
+	cmd     *exec.Cmd
+	watcher *watcher
+	exited  chan struct{}
+	output  *output // standard error
+}
+
+// start starts cmd; read reads its output to the end, and may be nil.
+func start(tb testing.TB, name string, cmd *exec.Cmd, read func()) *process {
+	tb.Helper()
+	p := &process{tb: tb, name: name, cmd: cmd, output: &output{}, exited: make(chan struct{})}
+	cmd.Stderr = p.output
+	if err := cmd.Start(); err != nil {
+		tb.Fatalf("starting the %s: %v", name, err)
+	}
+	var err error
+	if p.watcher, err = watch(cmd.Process.Pid); err != nil {
+		_ = cmd.Process.Kill()
+		tb.Fatal(err)
+	}
+	go func() {
+		if read != nil {
+			read()
+		}
+		_ = cmd.Wait() // only after all of the output was read
+		close(p.exited)
+	}()
+	return p
+}
+
+// Pid is the process's ID.
+func (p *process) Pid() int { return p.cmd.Process.Pid }
+
+// Stop freezes the process; Cont lets it go on.
+func (p *process) Stop() { p.signal(syscall.SIGSTOP) }
+
+// Cont lets a frozen process go on.
+func (p *process) Cont() { p.signal(syscall.SIGCONT) }
+
+// Kill9 ends the process as a crash would.
+func (p *process) Kill9() {
+	p.watcher.dismiss()
+	_ = p.cmd.Process.Kill()
+	<-p.exited
+}
+
+// Terminate sends SIGTERM and waits for the end; it returns the exit code.
+func (p *process) Terminate() int {
+	p.tb.Helper()
+	p.watcher.dismiss()
+	p.signal(syscall.SIGTERM)
+	select {
+	case <-p.exited:
+	case <-time.After(patience):
+		p.tb.Fatalf("the %s doesn't end:\n%s", p.name, p.output)
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+func (p *process) signal(s syscall.Signal) {
+	p.tb.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.tb.Fatalf("sending %v to the %s: %v", s, p.name, err)
+	}
+}
