@@ -5,7 +5,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strconv"
+	"time"
 
 	"downlink/internal/event"
 	"downlink/internal/eventlog"
@@ -18,12 +20,15 @@ import (
 // trimmed. It repeats nothing by itself: an answer that got lost may have
 // been a success.
 func (l *Log) Append(ctx context.Context, batch []eventlog.Append) []eventlog.Result {
-	results := make([]eventlog.Result, len(batch))
-	pipes := make(map[*node]*pipe)
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, l.opts.CallTimeout)
+		defer cancel()
+	}
+	results := newResults(batch)
+	var pipes []*pipe // one for each server, of which there are few
 	for i := range batch {
-		a := &batch[i]
-		results[i].IDs = make([]event.ID, len(a.Events))
-		s, err := l.shard(a.Shard)
+		s, err := l.shard(batch[i].Shard)
 		if err == nil {
 			err = l.refused()
 		}
@@ -31,38 +36,86 @@ func (l *Log) Append(ctx context.Context, batch []eventlog.Append) []eventlog.Re
 			results[i].Err = err
 			continue
 		}
-		p := pipes[s.node]
-		if p == nil {
-			p = &pipe{node: s.node}
-			pipes[s.node] = p
+		at := slices.IndexFunc(pipes, func(p *pipe) bool { return p.node == s.node })
+		if at < 0 {
+			at = len(pipes)
+			pipes = append(pipes, newPipe(ctx, s.node, len(batch)))
 		}
-		p.add(s, a, &results[i], l.opts.Window.Milliseconds())
+		pipes[at].add(s, &batch[i], &results[i], l.opts.Window.Milliseconds())
 	}
 	for _, p := range pipes {
-		p.send(ctx)
+		p.submit()
+	}
+	for _, p := range pipes {
+		p.finish(ctx)
+	}
+	return results
+}
+
+// newResults makes a result with room for its IDs for each Append.
+func newResults(batch []eventlog.Append) []eventlog.Result {
+	events := 0
+	for i := range batch {
+		events += len(batch[i].Events)
+	}
+	results, ids := make([]eventlog.Result, len(batch)), make([]event.ID, events)
+	for i := range batch {
+		n := len(batch[i].Events)
+		results[i].IDs, ids = ids[:n:n], ids[n:]
 	}
 	return results
 }
 
 // A pipe is the commands of one Append call for one server.
 type pipe struct {
+	// Owned by the caller, lent to the combiner from submit until done.
 	node  *node
+	ctx   context.Context // has a deadline
 	cmds  []rueidis.Completed
-	takes []func(rueidis.RedisResult) // what to do with each reply
+	takes []take // one for each command from first on
 	once  []onceCall
+	first int
+	began time.Time // when it was submitted
+
+	// Owned by the combiner until done is closed.
+	done    chan struct{}
+	replies []rueidis.RedisResult
+	err     error
 }
+
+// A take says where a reply belongs: to one event of a result, or (onceReply)
+// to all of it.
+type take struct {
+	result *eventlog.Result
+	event  int
+}
+
+const onceReply = -1
+
+// mostFields is how many words the fields of an entry are at most.
+const mostFields = 12
 
 // A onceCall is the script of an idempotent Append, in case the server doesn't
 // know the script yet.
 type onceCall struct {
-	at         int // index of its command
+	at         int // index of its take
 	keys, args []string
+}
+
+func newPipe(ctx context.Context, n *node, appends int) *pipe {
+	return &pipe{
+		node: n, ctx: ctx, done: make(chan struct{}),
+		cmds: make([]rueidis.Completed, 0, appends), takes: make([]take, 0, appends),
+	}
 }
 
 func (p *pipe) add(s *shard, a *eventlog.Append, result *eventlog.Result, windowMs int64) {
 	if a.Once == nil {
 		for i := range a.Events {
-			p.xadd(s, &a.Events[i], &result.IDs[i], result)
+			var room [1 + mostFields]string // on the stack: the command copies it
+			args := fields(append(room[:0], "*"), &a.Events[i])
+			p.cmds = append(p.cmds, p.node.client.B().Arbitrary("XADD").Keys(s.stream).Args(args...).Build())
+			p.takes = append(p.takes, take{result, i})
 		}
 		return
 	}
@@ -72,43 +125,34 @@ func (p *pipe) add(s *shard, a *eventlog.Append, result *eventlog.Result, window
 		entry := fields(nil, &a.Events[i])
 		args = append(append(args, strconv.Itoa(len(entry))), entry...)
 	}
-	p.once = append(p.once, onceCall{at: len(p.cmds), keys: keys, args: args})
+	p.once = append(p.once, onceCall{at: len(p.takes), keys: keys, args: args})
 	p.cmds = append(p.cmds, appendScript.bySHA(p.node.client.B(), keys, args))
-	p.takes = append(p.takes, func(r rueidis.RedisResult) { p.node.takeOnce(r, result) })
+	p.takes = append(p.takes, take{result, onceReply})
 }
 
-func (p *pipe) xadd(s *shard, e *event.Event, id *event.ID, result *eventlog.Result) {
-	args := fields([]string{"*"}, e)
-	p.cmds = append(p.cmds, p.node.client.B().Arbitrary("XADD").Keys(s.stream).Args(args...).Build())
-	p.takes = append(p.takes, func(r rueidis.RedisResult) {
-		got, err := p.node.takeID(r)
-		*id = got
-		if err != nil && result.Err == nil {
-			result.Err = err
-		}
-	})
-}
-
-// send runs the pipeline and hands out the replies.
-func (p *pipe) send(ctx context.Context) {
-	cmds := p.cmds
-	first := 0
-	if len(p.once) > 0 && len(cmds) > 1 {
+// submit sends the commands with whatever else is on its way to the server.
+func (p *pipe) submit() {
+	if len(p.once) > 0 && len(p.cmds) > 1 {
 		// Taught afterwards, an idempotent Append would be stored behind what
 		// follows it here, out of the batch's order.
-		cmds = append([]rueidis.Completed{appendScript.load(p.node.client.B())}, cmds...)
-		first = 1
+		p.cmds = slices.Insert(p.cmds, 0, appendScript.load(p.node.client.B()))
+		p.first = 1
 	}
-	replies, err := p.node.doMulti(ctx, callAppend, cmds...)
+	p.node.appends.submit(p)
+}
+
+// finish waits for the replies and hands them out.
+func (p *pipe) finish(ctx context.Context) {
+	replies, err := p.node.appends.await(ctx, p)
 	if err == nil {
-		replies = p.teach(ctx, replies[first:])
+		replies = p.teach(ctx, replies[p.first:])
 	}
-	for i, take := range p.takes {
-		if err != nil {
-			take(rueidis.NewErrorResult(err))
-			continue
+	for i, t := range p.takes {
+		reply := rueidis.NewErrorResult(err)
+		if err == nil {
+			reply = replies[i]
 		}
-		take(replies[i])
+		p.node.take(reply, t)
 	}
 }
 
@@ -143,6 +187,19 @@ func (p *pipe) teach(ctx context.Context, replies []rueidis.RedisResult) []rueid
 func onceKey(stream string, o *eventlog.Once) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%d:%s%s", len(o.Scope), o.Scope, o.Key))
 	return stream + ":idem:" + hex.EncodeToString(sum[:16])
+}
+
+// take puts one reply where it belongs.
+func (n *node) take(r rueidis.RedisResult, t take) {
+	if t.event == onceReply {
+		n.takeOnce(r, t.result)
+		return
+	}
+	id, err := n.takeID(r)
+	t.result.IDs[t.event] = id
+	if err != nil && t.result.Err == nil {
+		t.result.Err = err
+	}
 }
 
 func (n *node) takeID(r rueidis.RedisResult) (event.ID, error) {

@@ -30,35 +30,37 @@ func callNames() []callName {
 
 // Metrics are the package's metrics.
 type Metrics struct {
-	seconds *prometheus.HistogramVec
-	failed  *prometheus.CounterVec
+	seconds map[callName]prometheus.Observer // all but callRead
+	failed  map[callName]prometheus.Counter
 	dials   prometheus.Counter
 }
 
 // NewMetrics registers the package's metrics; every label value starts at zero.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
+	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "downlink_redis_call_seconds",
+		Help:    "How long calls to Redis took, by kind of call. Read is not counted: it waits on purpose.",
+		Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5},
+	}, []string{"call"})
+	failed := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "downlink_redis_call_errors_total",
+		Help: "Calls to Redis that failed, by kind of call.",
+	}, []string{"call"})
 	m := &Metrics{
-		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "downlink_redis_call_seconds",
-			Help:    "How long calls to Redis took, by kind of call. Read is not counted: it waits on purpose.",
-			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5},
-		}, []string{"call"}),
-		failed: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "downlink_redis_call_errors_total",
-			Help: "Calls to Redis that failed, by kind of call.",
-		}, []string{"call"}),
+		seconds: make(map[callName]prometheus.Observer),
+		failed:  make(map[callName]prometheus.Counter),
 		dials: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "downlink_redis_tail_connections_total",
 			Help: "Connections made for the blocking read. One at start; more mean that Redis was away.",
 		}),
 	}
 	for _, c := range callNames() {
-		m.failed.WithLabelValues(string(c))
+		m.failed[c] = failed.WithLabelValues(string(c))
 		if c != callRead {
-			m.seconds.WithLabelValues(string(c))
+			m.seconds[c] = seconds.WithLabelValues(string(c))
 		}
 	}
-	reg.MustRegister(m.seconds, m.failed, m.dials)
+	reg.MustRegister(seconds, failed, m.dials)
 	return m
 }
 
@@ -68,9 +70,9 @@ func (m *Metrics) observe(call callName, took time.Duration, err error) {
 		return
 	}
 	if err != nil {
-		m.failed.WithLabelValues(string(call)).Inc()
+		m.failed[call].Inc()
 	}
 	if call != callRead {
-		m.seconds.WithLabelValues(string(call)).Observe(took.Seconds())
+		m.seconds[call].Observe(took.Seconds())
 	}
 }

@@ -27,6 +27,7 @@ type node struct {
 	addr    string
 	limit   time.Duration // of a call whose context has none
 	metrics *Metrics
+	appends *combiner
 	base    context.Context // ends when the node is closed
 	stop    context.CancelFunc
 
@@ -66,7 +67,9 @@ func dial(t target, opts *Options) (*node, error) {
 		return nil, fmt.Errorf("making the Redis client: %w", err)
 	}
 	base, stop := context.WithCancel(context.Background())
-	return &node{client: client, addr: t.addr, limit: opts.CallTimeout, metrics: opts.Metrics, base: base, stop: stop}, nil
+	n := &node{client: client, addr: t.addr, limit: opts.CallTimeout, metrics: opts.Metrics, base: base, stop: stop}
+	n.appends = &combiner{node: n}
+	return n, nil
 }
 
 // close ends all calls and connections, and returns when they have ended.
