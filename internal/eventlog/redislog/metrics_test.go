@@ -14,7 +14,7 @@ func TestMetrics(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	r := newRig(t, func(o *Options) { o.Metrics = NewMetrics(reg) })
 	for _, c := range callNames() {
-		if n := testutil.ToFloat64(r.opts.Metrics.failed.WithLabelValues(string(c))); n != 0 {
+		if n := testutil.ToFloat64(r.opts.Metrics.failed[c]); n != 0 {
 			t.Errorf("%s: %v errors before anything failed", c, n)
 		}
 	}
@@ -33,7 +33,7 @@ func TestMetrics(t *testing.T) {
 		t.Error("Read without a server succeeded")
 	}
 	for _, c := range []callName{callAppend, callRead} {
-		if n := testutil.ToFloat64(r.opts.Metrics.failed.WithLabelValues(string(c))); n == 0 {
+		if n := testutil.ToFloat64(r.opts.Metrics.failed[c]); n == 0 {
 			t.Errorf("a failed %s is not counted", c)
 		}
 	}
