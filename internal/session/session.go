@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"downlink/internal/event"
-	"downlink/internal/eventlog"
 	"downlink/internal/frame"
 	"downlink/internal/shard"
 )
@@ -38,7 +37,7 @@ type Session struct {
 	// Set at construction.
 	device string
 	sink   Sink
-	opts   Options
+	opts   *Options
 
 	// Set once by Attach, before the driver starts.
 	member *shard.Member
@@ -47,11 +46,15 @@ type Session struct {
 	mu      sync.Mutex
 	resync  *resync // goes out before what is pending
 	pending []*shard.Message
+	slot    [1]*shard.Message // holds what is pending as long as it is one message
 	bytes   int
-	behind  bool     // an offer was refused; the shard waits for Resume
 	cursor  event.ID // what the device is known to have: where it began, or the last ID taken
 	ended   EndReason
+	behind  bool // an offer was refused; the shard waits for Resume
 }
+
+// burst is how many messages a session makes room for when one isn't enough.
+const burst = 16
 
 // A resync is what the next frame must say first.
 type resync struct {
@@ -60,8 +63,9 @@ type resync struct {
 	after  time.Duration
 }
 
-// New makes the session of a device. It gets nothing before Attach.
-func New(device string, sink Sink, opts Options) *Session {
+// New makes the session of a device. It gets nothing before Attach. Sessions
+// share their options, which stay as they are.
+func New(device string, sink Sink, opts *Options) *Session {
 	return &Session{device: device, sink: sink, opts: opts}
 }
 
@@ -88,11 +92,29 @@ func (s *Session) Offer(m *shard.Message) bool {
 		s.behind = true
 		return false
 	}
-	s.pending = append(s.pending, m)
+	s.holdLocked(m)
 	s.bytes += size
 	s.sink.Wake()
 	return true
 }
+
+// holdLocked keeps a message. One alone, which is what mostly comes, costs no
+// allocation, and an idle session holds no buffer.
+func (s *Session) holdLocked(m *shard.Message) {
+	switch len(s.pending) {
+	case 0:
+		s.pending = s.slot[:0]
+	case 1:
+		if cap(s.pending) == 1 {
+			s.pending = append(make([]*shard.Message, 0, burst), s.pending...)
+			s.slot[0] = nil
+		}
+	}
+	s.pending = append(s.pending, m)
+}
+
+// dropLocked forgets what is pending.
+func (s *Session) dropLocked() { s.pending, s.slot, s.bytes = nil, [1]*shard.Message{}, 0 }
 
 // Resync drops what is pending, which the device's full state will hold, and
 // puts the resync frame first (shard.Subscriber).
@@ -100,7 +122,8 @@ func (s *Session) Resync(reason event.Reason, at event.ID, after time.Duration) 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.resync = &resync{reason, at, after}
-	s.pending, s.bytes, s.behind = nil, 0, false
+	s.dropLocked()
+	s.behind = false
 	s.sink.Wake()
 }
 
@@ -146,7 +169,7 @@ func (s *Session) take(dst [][]byte, maxBytes int) (frames [][]byte, resume bool
 // encode is the frame of a message. An entry that is too large becomes a
 // resync that moves the cursor past it, or it would poison every resume.
 func encode(m *shard.Message) []byte {
-	if m.Fault == eventlog.FaultTooLarge {
+	if m.TooLarge {
 		return frame.AppendResync(nil, m.ID, event.EventTooLarge, 0)
 	}
 	return m.Frame()
@@ -198,7 +221,8 @@ func (s *Session) Detach() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.pending, s.bytes, s.resync = nil, 0, nil
+	s.dropLocked()
+	s.resync = nil
 }
 
 // Cursor is the last ID that the driver has taken, or where the device began.

@@ -51,7 +51,7 @@ func newRig(t *testing.T, o Options) *rig {
 	if o.Goodbye == nil {
 		o.Goodbye = func() time.Duration { return 1500 * time.Millisecond }
 	}
-	r.s = New("a", &r.woken, o)
+	r.s = New("a", &r.woken, &o)
 	if err := r.s.Attach(r.shards.Of("a"), nil, shard.Start{Cursor: r.last}); err != nil {
 		t.Fatal(err)
 	}
@@ -215,5 +215,5 @@ func TestDetachedSessionHoldsNothing(t *testing.T) {
 	if r.shards.Members() != 0 || r.next(1<<20) != "" {
 		t.Error("something is left")
 	}
-	New("b", &r.woken, roomy).Detach() // never attached
+	New("b", &r.woken, &roomy).Detach() // never attached
 }

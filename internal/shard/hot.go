@@ -11,17 +11,15 @@ import (
 type hot struct {
 	floor   event.ID // everything after it is here
 	entries []*Message
-	head    int // entries[head:] are in the window
-	index   map[string]*chain
+	head    int                 // entries[head:] are in the window
+	index   map[string]*Message // the newest message of each target; the others hang behind it
 	bytes   int
 	limit   int // bytes
+	row     row
 }
 
-// A chain links the messages of one target, oldest first.
-type chain struct{ first, last *Message }
-
 func newHot(limit int) hot {
-	return hot{index: make(map[string]*chain), limit: limit}
+	return hot{index: make(map[string]*Message), limit: limit}
 }
 
 // reset empties the window; it begins anew after floor.
@@ -34,18 +32,28 @@ func (h *hot) reset(floor event.ID) {
 // over its limit: all of them, if the newest alone is larger than that.
 func (h *hot) add(m *Message) {
 	h.entries = append(h.entries, m)
-	h.bytes += m.Size()
-	if m.deliverable() {
-		c := h.index[m.Event.Target]
-		if c == nil {
-			h.index[m.Event.Target] = &chain{m, m}
-		} else {
-			c.last.next = m
-			c.last = m
+	m.held = true
+	h.bytes += m.bare()
+	if !m.faulty {
+		if m.prev = h.index[m.Target]; m.prev != nil {
+			m.prev.next = m
 		}
+		h.index[m.Target] = m
 	}
+	h.shrink()
+}
+
+func (h *hot) shrink() {
 	for h.bytes > h.limit {
 		h.evict()
+	}
+}
+
+// framed counts the frame that somebody will have encoded.
+func (h *hot) framed(m *Message) {
+	if m.held && !m.framed {
+		m.framed = true
+		h.bytes += m.frameSize()
 	}
 }
 
@@ -53,13 +61,18 @@ func (h *hot) evict() {
 	m := h.entries[h.head]
 	h.entries[h.head] = nil
 	h.head++
-	h.bytes -= m.Size()
+	h.bytes -= m.bare()
+	if m.framed {
+		h.bytes -= m.frameSize()
+	}
+	m.held = false
 	h.floor = m.ID
-	if m.deliverable() {
-		c := h.index[m.Event.Target]
-		if c.first = m.next; c.first == nil {
-			delete(h.index, m.Event.Target)
-		}
+	switch {
+	case m.faulty:
+	case m.next == nil:
+		delete(h.index, m.Target)
+	default:
+		m.next.prev = nil
 		m.next = nil // a session that still holds m mustn't hold the window
 	}
 	if h.head > 64 && h.head > len(h.entries)/2 {
@@ -82,20 +95,27 @@ func (h *hot) holds(id event.ID) bool {
 // merged walks the messages of several targets after an ID in order of ID.
 type merged struct{ heads []*Message }
 
-func (h *hot) after(id event.ID, targets []string) merged {
-	heads := make([]*Message, 0, len(targets))
-	for _, target := range targets {
-		c := h.index[target]
-		if c == nil || c.last.ID.Compare(id) <= 0 {
-			continue
-		}
-		m := c.first
-		for m.ID.Compare(id) <= 0 {
-			m = m.next
-		}
-		heads = append(heads, m)
+// after begins such a walk; room is for its heads. It costs what was missed,
+// not what the window holds.
+func (h *hot) after(id event.ID, m *Member, room []*Message) merged {
+	heads := h.first(room, id, m.device)
+	heads = h.first(heads, id, event.Broadcast)
+	for _, group := range m.groups {
+		heads = h.first(heads, id, group)
 	}
 	return merged{heads}
+}
+
+// first adds the oldest message of a target after an ID, if there is one.
+func (h *hot) first(heads []*Message, id event.ID, target string) []*Message {
+	m := h.index[target]
+	if m == nil || !id.Less(m.ID) {
+		return heads
+	}
+	for m.prev != nil && id.Less(m.prev.ID) {
+		m = m.prev
+	}
+	return append(heads, m)
 }
 
 // peek is the next message, nil at the end.

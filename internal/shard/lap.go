@@ -102,7 +102,7 @@ func (s *Shard) takeWaiting() []*Member {
 	s.waiting = nil
 	kept := members[:0:0]
 	for _, m := range members {
-		if reason := m.start.Reason; reason != "" {
+		if reason := m.reason; reason != "" {
 			s.resyncLocked(m, reason, s.pos)
 			continue
 		}
@@ -127,11 +127,8 @@ func (s *Shard) requeue(members []*Member) {
 // judge asks for each member whether it may go on from where it stands, and
 // returns how far the sweep had come then: up to there the answers hold.
 func (s *Shard) judge(ctx context.Context, members []*Member) (swept event.ID, err error) {
-	questions := make([]eventlog.Question, len(members))
 	s.mu.Lock()
-	for i, m := range members {
-		questions[i] = eventlog.Question{Cursor: m.read, Targets: m.targets}
-	}
+	questions := questionsLocked(members, event.ID{})
 	s.mu.Unlock()
 	reasons, state, err := s.store.Judge(ctx, s.number, questions)
 	if err != nil {
@@ -147,16 +144,29 @@ func (s *Shard) judge(ctx context.Context, members []*Member) (swept event.ID, e
 	return state.Swept, nil
 }
 
+// questionsLocked asks for each member about its read position, or about least
+// if that is later.
+func questionsLocked(members []*Member, least event.ID) []eventlog.Question {
+	questions := make([]eventlog.Question, len(members))
+	targets := make([]string, 0, 2*len(members))
+	for i, m := range members {
+		before := len(targets)
+		targets = m.appendTargets(targets)
+		questions[i] = eventlog.Question{Cursor: event.Max(m.read, least), Targets: targets[before:len(targets):len(targets)]}
+	}
+	return questions
+}
+
 func (s *Shard) answerLocked(m *Member, reason event.Reason, state eventlog.State) {
 	switch {
-	case m.start.Earliest:
+	case m.earliest:
 		m.read = state.Swept // nothing before it is left; it begins with its first page
 	case reason != "":
 		// What the sweep took before the tail came by isn't delivered any more.
 		s.resyncLocked(m, reason, event.Max(s.pos, state.Swept))
 		return
 	}
-	m.start.Reason = ""
+	m.reason = ""
 	switch {
 	case s.doubt:
 	case !m.read.Less(s.pos): // another gateway was faster: it has all that we have
@@ -180,9 +190,9 @@ func (s *Shard) span(members []*Member) (after, upTo event.ID, proven, ok bool) 
 		if m.read.Less(after) {
 			after, proven, ok = m.read, false, true
 		}
-		proven = proven || !m.start.Earliest
+		proven = proven || !m.earliest
 	}
-	return after, s.pos, proven, ok && !s.doubt
+	return after, event.Max(after, s.hot.floor), proven, ok && !s.doubt
 }
 
 // contiguous asks, after a page was read, whether something may have been
@@ -197,42 +207,56 @@ func (s *Shard) contiguous(ctx context.Context, judged, after event.ID, proven b
 	return (reasons[0] == "" || !proven) && state.Swept.Compare(judged) <= 0, nil
 }
 
+// deliverPage hands a page to those who are in the lap, without holding the
+// lock for all of it.
 func (s *Shard) deliverPage(members []*Member, page eventlog.Page) {
+	var messages row
+	for entries := page.Entries; len(entries) > 0; {
+		entries = entries[s.deliver(members, entries, &messages):]
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	byTarget := make(map[string][]*Member)
-	for _, m := range members {
-		if m.state != lapping {
-			continue
-		}
-		for _, target := range m.targets {
-			byTarget[target] = append(byTarget[target], m)
-		}
-	}
-	for _, e := range page.Entries {
-		listeners := byTarget[e.Event.Target]
-		if len(listeners) == 0 {
-			continue
-		}
-		message := NewMessage(e)
-		if message.deliverable() {
-			s.offerPage(listeners, message)
-		}
-	}
 	s.joinLocked(members, page.Through)
 }
 
-func (s *Shard) offerPage(listeners []*Member, message *Message) {
-	for _, m := range listeners {
-		if m.state != lapping || !m.read.Less(message.ID) {
-			continue
+// deliver takes as many entries of a page as one lock is held for, one at least.
+func (s *Shard) deliver(members []*Member, entries []eventlog.Entry, messages *row) (taken int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for offers := 0; taken < min(len(entries), hold) && offers < hold; taken++ {
+		if e := &entries[taken]; !faulty(e) {
+			offers += s.deliverPastLocked(members, e, messages)
 		}
+	}
+	return taken
+}
+
+// deliverPastLocked offers an entry of the past to those in the lap whom it
+// concerns, and says to how many.
+func (s *Shard) deliverPastLocked(members []*Member, e *eventlog.Entry, messages *row) (offers int) {
+	var message *Message // made for the first who wants it: most want none of it
+	offer := func(m *Member) {
+		if m.state != lapping || !m.read.Less(e.ID) {
+			return
+		}
+		if message == nil {
+			message = messages.message(e)
+		}
+		offers++
 		if !s.offer(m, message) {
 			m.state = stalled // with the read position it has reached
-			continue
+			return
 		}
-		m.read, m.start = message.ID, Start{}
+		m.moved(e.ID)
 	}
+	if e.Event.Target != event.Broadcast {
+		s.listenersLocked(e.Event.Target, offer)
+		return offers
+	}
+	for _, m := range members {
+		offer(m)
+	}
+	return offers
 }
 
 // joinLocked moves those who took the whole page to its end, and lets them go
@@ -242,7 +266,7 @@ func (s *Shard) joinLocked(members []*Member, through event.ID) {
 		if m.state != lapping {
 			continue
 		}
-		m.read, m.start = event.Max(m.read, through), Start{}
+		m.moved(event.Max(m.read, through))
 		if !s.doubt && !m.read.Less(s.hot.floor) {
 			s.fillLocked(m)
 		}

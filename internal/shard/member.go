@@ -42,28 +42,40 @@ const (
 // A Member is a subscriber's place in its shard.
 type Member struct {
 	// Set at construction.
-	shard   *Shard
-	sub     Subscriber
-	targets []string // device, Broadcast, the groups with prefix
+	shard  *Shard
+	sub    Subscriber
+	device string
+	groups []string // with prefix, each once
 
 	// Guarded by the shard's mutex.
-	state state
-	read  event.ID // while not live: everything for it up to here was offered
-	start Start    // what it asked for, until a lap has answered
+	sibling  *Member      // the next one of the same device
+	read     event.ID     // while not live: everything for it up to here was offered
+	reason   event.Reason // why it has no cursor that could be served, until it was told
+	earliest bool         // it asked for all that is left, and has begun with nothing yet
+	state    state
 }
+
+// moved notes that everything up to an ID was offered.
+func (m *Member) moved(to event.ID) { m.read, m.reason, m.earliest = to, "", false }
 
 // Attach adds a subscriber. Its groups come without prefix. What it has missed
 // is offered at once if the hot window holds it; otherwise a lap over the log
 // does so. The error is ErrTooManyStreams.
 func (s *Shard) Attach(sub Subscriber, device string, groups []string, start Start) (*Member, error) {
-	m := &Member{shard: s, sub: sub, targets: targets(device, groups)}
+	m := &Member{shard: s, sub: sub, device: device, groups: groupTargets(groups)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if limit := s.opts.StreamsPerDevice; limit > 0 && len(s.devices[device]) >= limit {
+	streams := 0
+	for other := s.devices[device]; other != nil; other = other.sibling {
+		streams++
+	}
+	if limit := s.opts.StreamsPerDevice; limit > 0 && streams >= limit {
 		return nil, ErrTooManyStreams
 	}
-	s.devices[device] = append(s.devices[device], m)
-	for _, group := range m.targets[2:] {
+	m.sibling = s.devices[device]
+	s.devices[device] = m
+	s.members++
+	for _, group := range m.groups {
 		if s.groups[group] == nil {
 			s.groups[group] = make(map[*Member]struct{})
 		}
@@ -73,9 +85,11 @@ func (s *Shard) Attach(sub Subscriber, device string, groups []string, start Sta
 	return m, nil
 }
 
-func targets(device string, groups []string) []string {
-	list := make([]string, 0, 2+len(groups))
-	list = append(list, device, event.Broadcast)
+func groupTargets(groups []string) []string {
+	if len(groups) == 0 {
+		return nil
+	}
+	list := make([]string, 0, len(groups))
 	for _, g := range groups {
 		if t := event.GroupPrefix + g; !slices.Contains(list, t) {
 			list = append(list, t)
@@ -84,8 +98,13 @@ func targets(device string, groups []string) []string {
 	return list
 }
 
+// appendTargets adds all that the member listens to.
+func (m *Member) appendTargets(dst []string) []string {
+	return append(append(dst, m.device, event.Broadcast), m.groups...)
+}
+
 func (s *Shard) beginLocked(m *Member, start Start) {
-	m.read, m.start = start.Cursor, start
+	m.read, m.reason, m.earliest = start.Cursor, start.Reason, start.Earliest
 	switch {
 	case !s.started || s.doubt || start.Earliest:
 		s.queueLocked(m)
@@ -101,17 +120,19 @@ func (s *Shard) beginLocked(m *Member, start Start) {
 // fillLocked offers what the hot window holds after m.read, which must not be
 // before its floor, and makes m live if there was room for all.
 func (s *Shard) fillLocked(m *Member) {
-	walk := s.hot.after(m.read, m.targets)
+	var room [4]*Message
+	walk := s.hot.after(m.read, m, room[:0])
 	for next := walk.peek(); next != nil; next = walk.peek() {
 		if !s.offer(m, next) {
 			m.state = stalled
 			return
 		}
-		m.read, m.start = next.ID, Start{}
+		m.moved(next.ID)
 		walk.pop()
 	}
 	m.read = event.Max(m.read, s.pos)
 	m.state = live
+	s.hot.shrink() // frames may have come to it
 }
 
 func (s *Shard) queueLocked(m *Member) {
@@ -169,15 +190,24 @@ func (m *Member) Detach() {
 		}
 	}
 	m.state = gone
-	device := m.targets[0]
-	list := s.devices[device]
-	if i := slices.Index(list, m); i >= 0 {
-		list = slices.Delete(list, i, i+1)
+	s.members--
+	s.forgetLocked(m)
+}
+
+// forgetLocked takes a member out of the indexes.
+func (s *Shard) forgetLocked(m *Member) {
+	if first := s.devices[m.device]; first != m {
+		for first.sibling != m {
+			first = first.sibling
+		}
+		first.sibling = m.sibling
+	} else if m.sibling != nil {
+		s.devices[m.sibling.device] = m.sibling
+	} else {
+		delete(s.devices, m.device)
 	}
-	if s.devices[device] = list; len(list) == 0 {
-		delete(s.devices, device)
-	}
-	for _, group := range m.targets[2:] {
+	m.sibling = nil
+	for _, group := range m.groups {
 		delete(s.groups[group], m)
 		if len(s.groups[group]) == 0 {
 			delete(s.groups, group)

@@ -195,5 +195,14 @@ func settle(t *rapid.T, gateways []*gateway, devices []*device) {
 		if g.hot.bytes < 0 || !slices.IsSortedFunc(g.hot.window(), func(a, b *Message) int { return a.ID.Compare(b.ID) }) {
 			t.Fatalf("the hot window is in disorder: %d bytes", g.hot.bytes)
 		}
+		bytes := 0
+		for _, m := range g.hot.window() {
+			if bytes += m.bare(); m.framed {
+				bytes += m.frameSize()
+			}
+		}
+		if bytes != g.hot.bytes {
+			t.Fatalf("the hot window holds %d bytes and counts %d", bytes, g.hot.bytes)
+		}
 	}
 }

@@ -57,9 +57,7 @@ func (t *Set) Members() int {
 	n := 0
 	for _, s := range t.shards {
 		s.mu.Lock()
-		for _, list := range s.devices {
-			n += len(list)
-		}
+		n += s.members
 		s.mu.Unlock()
 	}
 	return n
@@ -82,8 +80,8 @@ func (t *Set) Notes(shard int, after, upTo event.ID) (map[string]event.ID, int, 
 			break
 		}
 		entries++
-		if m.deliverable() {
-			notes[m.Event.Target] = m.ID
+		if !m.faulty {
+			notes[m.Target] = m.ID
 		}
 	}
 	return notes, entries, true

@@ -46,7 +46,8 @@ type Shard struct {
 	doubt   bool     // the sweep overtook the tail; nothing may go live unjudged
 	pos     event.ID // everything up to here was dispatched
 	hot     hot
-	devices map[string][]*Member
+	devices map[string]*Member // the latest of each device; the others hang behind it
+	members int
 	groups  map[string]map[*Member]struct{} // by target, with prefix
 	waiting []*Member                       // for the next lap
 }
@@ -59,7 +60,7 @@ func newShard(number int, store eventlog.Store, opts Options, permits chan struc
 		permits: permits,
 		wake:    make(chan struct{}, 1),
 		hot:     newHot(max(opts.HotBytes/opts.Shards, 1)),
-		devices: make(map[string][]*Member),
+		devices: make(map[string]*Member),
 		groups:  make(map[string]map[*Member]struct{}),
 	}
 }
@@ -76,39 +77,65 @@ func (s *Shard) Start(at event.ID) {
 }
 
 // Dispatch takes the next entries from the tail: into the hot window, and to
-// the live members that they concern.
+// the live members that they concern. It must be called once at a time.
 func (s *Shard) Dispatch(entries []eventlog.Entry) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, e := range entries {
-		if !s.pos.Less(e.ID) {
-			continue
-		}
-		m := NewMessage(e)
-		s.hot.add(m)
-		s.deliverLocked(m)
-		s.pos = m.ID
+	for len(entries) > 0 {
+		entries = entries[s.dispatch(entries):]
 	}
 }
 
-func (s *Shard) deliverLocked(m *Message) {
-	if !m.deliverable() {
-		return
-	}
-	switch target := m.Event.Target; {
-	case target == event.Broadcast:
-		for _, members := range s.devices {
-			for _, member := range members {
-				s.offerLocked(member, m)
-			}
+// hold is how many entries are dispatched, or messages offered, under one lock
+// before whoever attaches meanwhile gets it: some 20 µs.
+const hold = 64
+
+// dispatch takes as many entries as one lock is held for, one at least.
+func (s *Shard) dispatch(entries []eventlog.Entry) (taken int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for offers := 0; taken < min(len(entries), hold) && offers < hold; taken++ {
+		e := &entries[taken]
+		if !s.pos.Less(e.ID) {
+			continue
 		}
+		m := s.hot.row.message(e)
+		s.hot.add(m)
+		if !m.faulty {
+			offers += s.deliverLocked(m)
+		}
+		s.pos = m.ID
+	}
+	return taken
+}
+
+// deliverLocked offers a message to all whom it concerns, and says to how many.
+func (s *Shard) deliverLocked(m *Message) (offers int) {
+	s.listenersLocked(m.Target, func(member *Member) {
+		offers++
+		s.offerLocked(member, m)
+	})
+	return offers
+}
+
+// listenersLocked calls do for each member that listens to a target.
+func (s *Shard) listenersLocked(target string, do func(*Member)) {
+	switch {
+	case target == event.Broadcast:
+		s.everyoneLocked(do)
 	case event.ToAll(target):
-		for member := range s.groups[target] {
-			s.offerLocked(member, m)
+		for m := range s.groups[target] {
+			do(m)
 		}
 	default:
-		for _, member := range s.devices[target] {
-			s.offerLocked(member, m)
+		for m := s.devices[target]; m != nil; m = m.sibling {
+			do(m)
+		}
+	}
+}
+
+func (s *Shard) everyoneLocked(do func(*Member)) {
+	for _, m := range s.devices {
+		for ; m != nil; m = m.sibling {
+			do(m)
 		}
 	}
 }
@@ -127,11 +154,15 @@ func (s *Shard) offerLocked(member *Member, m *Message) {
 // offer hands a message over if there is room. One that is too large becomes a
 // resync frame in its place.
 func (s *Shard) offer(member *Member, m *Message) bool {
-	taken := member.sub.Offer(m)
-	if taken && m.Fault == eventlog.FaultTooLarge {
-		s.opts.Metrics.resync(event.EventTooLarge)
+	if !member.sub.Offer(m) {
+		return false
 	}
-	return taken
+	if m.TooLarge {
+		s.opts.Metrics.resync(event.EventTooLarge)
+	} else {
+		s.hot.framed(m)
+	}
+	return true
 }
 
 // Reset tells every member that the log can't prove what it missed, and goes
@@ -142,11 +173,7 @@ func (s *Shard) Reset(at event.ID, reason event.Reason) {
 	s.started, s.doubt = true, false
 	s.pos = at
 	s.hot.reset(at)
-	for _, members := range s.devices {
-		for _, member := range members {
-			s.resyncLocked(member, reason, at)
-		}
-	}
+	s.everyoneLocked(func(m *Member) { s.resyncLocked(m, reason, at) })
 	s.waiting = nil
 }
 
@@ -158,17 +185,13 @@ func (s *Shard) Overtaken(ctx context.Context) (event.ID, error) {
 	s.mu.Lock()
 	s.doubt = true // whoever attaches now, waits and is judged as well
 	pos := s.pos
-	var members []*Member
-	var questions []eventlog.Question
-	for _, list := range s.devices {
-		for _, m := range list {
-			if m.state != live {
-				continue // it stands before the new floor: the next lap asks for it
-			}
+	members := make([]*Member, 0, s.members)
+	s.everyoneLocked(func(m *Member) {
+		if m.state == live { // else it stands before the new floor: the next lap asks for it
 			members = append(members, m)
-			questions = append(questions, eventlog.Question{Cursor: event.Max(pos, m.read), Targets: m.targets})
 		}
-	}
+	})
+	questions := questionsLocked(members, pos)
 	s.mu.Unlock()
 
 	reasons, state, err := s.store.Judge(ctx, s.number, questions)
@@ -191,7 +214,8 @@ func (s *Shard) Overtaken(ctx context.Context) (event.ID, error) {
 }
 
 func (s *Shard) resyncLocked(m *Member, reason event.Reason, at event.ID) {
-	m.read, m.state, m.start = at, live, Start{}
+	m.moved(at)
+	m.state = live
 	m.sub.Resync(reason, at, s.opts.Pacer.Delay())
 	s.opts.Metrics.resync(reason)
 }

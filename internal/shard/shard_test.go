@@ -312,8 +312,8 @@ func TestHotWindowIsBounded(t *testing.T) {
 		t.Errorf("%d bytes in %d entries", g.hot.bytes, len(w))
 	}
 	indexed := 0
-	for _, c := range g.hot.index {
-		for m := c.first; m != nil; m = m.next {
+	for _, m := range g.hot.index {
+		for ; m != nil; m = m.prev {
 			indexed++
 		}
 	}

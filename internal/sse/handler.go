@@ -141,8 +141,8 @@ func header(w http.ResponseWriter, r *http.Request, groups []string) {
 }
 
 func (h *Handler) stream(w http.ResponseWriter, r *http.Request, id Identity, start shard.Start) {
-	c := h.opts.Driver.New()
-	s := session.New(id.Device, c, h.opts.Session)
+	c := h.opts.Driver.New(r)
+	s := session.New(id.Device, c, &h.opts.Session)
 	if !h.sessions.add(s) {
 		h.refusals.refuse(w, r, RefusedDraining)
 		return
@@ -213,6 +213,10 @@ func endReason(err error) session.EndReason {
 	switch {
 	case errors.Is(err, conn.ErrStalled):
 		return session.WriteTimeout
+	case errors.Is(err, conn.ErrUnexpected):
+		return session.Unexpected
+	case errors.Is(err, conn.ErrCut):
+		return session.Draining
 	case errors.Is(err, conn.ErrTransport):
 		return session.Failed
 	default:

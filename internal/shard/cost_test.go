@@ -1,0 +1,253 @@
+package shard
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"pgregory.net/rapid"
+
+	"downlink/internal/event"
+	"downlink/internal/eventlog"
+)
+
+// ceiling fails if f allocates more than most times a call.
+func ceiling(t *testing.T, what string, most float64, f func()) {
+	t.Helper()
+	if n := testing.AllocsPerRun(200, f); n > most {
+		t.Errorf("%s: %v allocations, allowed are %v", what, n, most)
+	}
+}
+
+// TestWhatAnEventCosts: most events on most gateways are for somebody else.
+func TestWhatAnEventCosts(t *testing.T) {
+	for _, to := range []string{"elsewhere", "here", event.Broadcast} {
+		g := benchGateway(1 << 20)
+		for _, name := range names(benchDevices) {
+			if _, err := g.Attach(&sink{}, name, nil, Start{Cursor: g.Position()}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d := newDispatcher(g, 1, targetsOf(to))
+		for range 20_000 {
+			d.round()
+		}
+		ceiling(t, "an event to "+to, 0, d.round)
+	}
+}
+
+func TestWhatAnAttachCosts(t *testing.T) {
+	g := benchGateway(16<<20, names(benchDevices*20)...)
+	g.follow(1 << 20)
+	s, at := &sink{}, Start{Cursor: g.hot.floor}
+	ceiling(t, "an attach with 20 missed events", 1, func() {
+		m, err := g.Attach(s, "store-7", nil, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Detach()
+	})
+}
+
+// TestWhatALapCosts: a lap makes what it hands out and little else.
+func TestWhatALapCosts(t *testing.T) {
+	g := benchGateway(1, names(benchDevices*20)...)
+	g.follow(1 << 20)
+	sinks := make([]sink, benchDevices)
+	all, members := names(benchDevices), make([]*Member, benchDevices)
+	ceiling(t, "a lap of 78 devices and 1,560 events", 180, func() {
+		for i, name := range all {
+			members[i], _ = g.Attach(&sinks[i], name, nil, Start{Cursor: g.log.state.Founded})
+		}
+		if err := g.laps(); err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range members {
+			m.Detach()
+		}
+	})
+}
+
+func TestMessageBytes(t *testing.T) {
+	if n := unsafe.Sizeof(Message{}); n != messageBytes {
+		t.Errorf("a Message has %d bytes; the hot window counts %d", n, messageBytes)
+	}
+}
+
+// TestHotWindowIsCountedTruly holds the count against the heap, for events that
+// nobody here wants and for events whose frames are encoded.
+func TestHotWindowIsCountedTruly(t *testing.T) {
+	for _, framed := range []bool{false, true} {
+		for _, size := range []int{30, 300, 3000, 30_000} {
+			g := benchGateway(4 << 20)
+			if framed {
+				if _, err := g.Attach(&encoder{}, "here", nil, Start{Cursor: g.Position()}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			id := g.Position()
+			before := liveHeap()
+			for i := range 6 << 20 / size {
+				id = id.Next()
+				target := fmt.Sprint("store-", i%10_000)
+				if framed {
+					target = strings.Clone("here")
+				}
+				g.Dispatch([]eventlog.Entry{{ID: id, Event: event.Event{
+					Target: target, Type: strings.Clone("order.push"), Payload: strings.Repeat("x", size),
+				}}})
+			}
+			used, counted := liveHeap()-before, g.hot.bytes
+			if ratio := float64(used) / float64(counted); ratio < 0.85 || ratio > 1.15 {
+				t.Errorf("payloads of %d bytes, framed %v: %d bytes are counted, %d in use (%.2f)", size, framed, counted, used, ratio)
+			}
+			runtime.KeepAlive(g)
+		}
+	}
+}
+
+// encoder is a subscriber that has every frame encoded.
+type encoder struct{ sink }
+
+func (*encoder) Offer(m *Message) bool { return len(m.Frame()) > 0 }
+
+func liveHeap() int64 {
+	var m runtime.MemStats
+	for range 2 { // the first one may have been running already
+		runtime.GC()
+	}
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// TestHotWindowStaysBoundedWhenFramesComeLater: whoever comes back has frames
+// encoded that the window held without.
+func TestHotWindowStaysBoundedWhenFramesComeLater(t *testing.T) {
+	g := benchGateway(1<<20, names(20_000)...)
+	g.follow(1 << 20)
+	for _, name := range names(benchDevices) {
+		if _, err := g.Attach(&sink{}, name, nil, Start{Cursor: g.hot.floor}); err != nil {
+			t.Fatal(err)
+		}
+		if g.hot.bytes > 1<<20 {
+			t.Fatalf("%d bytes in a window of %d", g.hot.bytes, 1<<20)
+		}
+	}
+}
+
+// TestRowsAreSmall: a session that holds one message holds its row.
+func TestRowsAreSmall(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var r row
+		var rows [][]*Message
+		var before *Message
+		for _, size := range rapid.SliceOf(rapid.IntRange(0, 40_000)).Draw(t, "sizes") {
+			m := r.message(&eventlog.Entry{Event: event.Event{Target: "a", Payload: strings.Repeat("x", size)}})
+			if before == nil || uintptr(unsafe.Pointer(m)) != uintptr(unsafe.Pointer(before))+messageBytes {
+				rows = append(rows, nil)
+			}
+			rows[len(rows)-1] = append(rows[len(rows)-1], m)
+			before = m
+		}
+		for _, one := range rows {
+			texts := 0
+			for _, m := range one {
+				texts += len(m.Target) + len(m.Payload)
+			}
+			if len(one) > 1 && texts > 2*rowTexts {
+				t.Fatalf("%d messages with %d bytes hang together", len(one), texts)
+			}
+		}
+	})
+}
+
+// TestABatchIsDispatchedInParts: whoever attaches doesn't wait for all of it.
+func TestABatchIsDispatchedInParts(t *testing.T) {
+	g := benchGateway(1 << 20)
+	for _, name := range names(benchDevices) {
+		if _, err := g.Attach(&sink{}, name, nil, Start{Cursor: g.Position()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	batch := func(target string) []eventlog.Entry {
+		entries := make([]eventlog.Entry, 1000)
+		for i := range entries {
+			entries[i] = eventlog.Entry{ID: event.ID{Ms: 5000, Seq: uint64(i)}, Event: event.Event{Target: target, Type: "t"}}
+		}
+		return entries
+	}
+	if n := g.dispatch(batch("elsewhere")); n != hold {
+		t.Errorf("%d entries under one lock", n)
+	}
+	if n := g.dispatch(batch(event.Broadcast)[hold:]); n != 1 {
+		t.Errorf("%d broadcasts to %d members under one lock", n, benchDevices)
+	}
+}
+
+// TestStreamsOfOneDevice: whatever comes and goes, each stream that is there
+// gets what is for it, and nothing is left of those that went.
+func TestStreamsOfOneDevice(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		g := newGateway(newMemlog(), 10_000)
+		g.Start(g.log.state.Head)
+		type stream struct {
+			*listener
+			device string
+			groups []string
+			member *Member
+			want   []event.ID
+		}
+		var streams []*stream
+		t.Repeat(map[string]func(*rapid.T){
+			"attach": func(t *rapid.T) {
+				s := &stream{listener: &listener{room: 1000}, device: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "device")}
+				s.groups = rapid.SampledFrom([][]string{nil, {"x"}, {"x", "y"}, {"y", "y"}}).Draw(t, "groups")
+				same := 0
+				for _, other := range streams {
+					if other.device == s.device {
+						same++
+					}
+				}
+				var err error
+				s.member, err = g.Attach(s.listener, s.device, s.groups, Start{Cursor: g.Position()})
+				if (err != nil) != (same == g.opts.StreamsPerDevice) {
+					t.Fatalf("stream %d of %s: %v", same+1, s.device, err)
+				}
+				if err == nil {
+					streams = append(streams, s)
+				}
+			},
+			"detach": func(t *rapid.T) {
+				if len(streams) == 0 {
+					t.Skip()
+				}
+				i := rapid.IntRange(0, len(streams)-1).Draw(t, "which")
+				streams[i].member.Detach()
+				streams = slices.Delete(streams, i, i+1)
+			},
+			"event": func(t *rapid.T) {
+				target := rapid.SampledFrom([]string{"a", "b", "*", "@x", "@y"}).Draw(t, "target")
+				id := g.log.append(to(target))
+				g.follow(1)
+				for _, s := range streams {
+					if target == event.Broadcast || target == s.device || target[0] == '@' && slices.Contains(s.groups, target[1:]) {
+						s.want = append(s.want, id)
+					}
+				}
+			},
+			"": func(t *rapid.T) {
+				for _, s := range streams {
+					if !slices.Equal(s.ids(), s.want) {
+						t.Fatalf("a stream of %s in %v got %v, want %v", s.device, s.groups, s.ids(), s.want)
+					}
+				}
+				if g.members != len(streams) || len(streams) == 0 && len(g.devices)+len(g.groups) != 0 {
+					t.Fatalf("%d members are counted, %d are there; %d devices, %d groups", g.members, len(streams), len(g.devices), len(g.groups))
+				}
+			},
+		})
+	})
+}
