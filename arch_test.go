@@ -62,7 +62,7 @@ var rules = map[string]rule{
 	// The edges: none of them is imported by the flow.
 	"config":  {mods: kong + " " + yaml, why: "packages see plain Options, never the configuration"},
 	"metrics": {mods: prometheus, why: "the registry; each package keeps its own metrics"},
-	"server":  {may: "problem", why: "listeners and their limits; what is served is handed in"},
+	"server":  {may: "problem", mods: xsys, why: "listeners and their limits; what is served is handed in"},
 
 	// Assembly.
 	"gateway": {

@@ -54,6 +54,7 @@ func options(c *config.Config, version string, logger *slog.Logger) gateway.Opti
 		Keepalive:        c.Keepalive,
 		WriteTimeout:     c.WriteTimeout,
 		Retry:            c.Retry,
+		Driver:           c.Driver,
 		StreamsPerDevice: c.Streams,
 		MaxConnectionAge: c.MaxAge,
 		PendingEvents:    c.Pending,

@@ -24,9 +24,12 @@ const (
 )
 
 // New makes a connection.
-func (o Ordinary) New() Conn {
+func (o Ordinary) New(*http.Request) Conn {
 	return &ordinary{opts: o, wake: make(chan struct{}, 1)}
 }
+
+// Close does nothing: net/http keeps its connections, and stopping it ends them.
+func (o Ordinary) Close(context.Context) {}
 
 type ordinary struct {
 	opts Ordinary

@@ -88,7 +88,7 @@ func (r *recorder) written() string {
 func TestRhythmOfTheOrdinaryDriver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, s := &recorder{}, newScripted()
-		c := Ordinary{KeepAlive: 20 * time.Second, WriteTimeout: time.Second}.New()
+		c := Ordinary{KeepAlive: 20 * time.Second, WriteTimeout: time.Second}.New(nil)
 		go c.Serve(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil), []byte("first"), s)
 		step := func(d time.Duration, want string) {
 			t.Helper()
@@ -119,7 +119,7 @@ func TestRhythmOfTheOrdinaryDriver(t *testing.T) {
 func TestAFailedWriteEndsTheStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, s := &recorder{}, newScripted()
-		c := Ordinary{KeepAlive: time.Second, WriteTimeout: time.Second}.New()
+		c := Ordinary{KeepAlive: time.Second, WriteTimeout: time.Second}.New(nil)
 		go c.Serve(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil), nil, s)
 		synctest.Wait()
 		w.mu.Lock()
@@ -133,7 +133,7 @@ func TestAFailedWriteEndsTheStream(t *testing.T) {
 
 func TestATransportThatCantStream(t *testing.T) {
 	s := newScripted()
-	Ordinary{KeepAlive: time.Second, WriteTimeout: time.Second}.New().Serve(
+	Ordinary{KeepAlive: time.Second, WriteTimeout: time.Second}.New(nil).Serve(
 		struct{ http.ResponseWriter }{httptest.NewRecorder()}, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil), []byte("x"), s)
 	if err := <-s.closed; !errors.Is(err, ErrTransport) {
 		t.Error(err)

@@ -23,6 +23,7 @@ type flow struct {
 	log     eventlog.Log
 	shards  *shard.Set
 	tail    *tail.Tail
+	driver  conn.Driver
 	events  *sse.Handler
 	publish *publish.Handler
 
@@ -39,8 +40,12 @@ const (
 )
 
 // startFlow makes the parts in the order in which an event passes them.
-func startFlow(o Options, log eventlog.Log, m instruments, reg prometheus.Registerer, failed chan<- error) *flow {
-	f := &flow{log: log}
+func startFlow(o Options, log eventlog.Log, m instruments, reg prometheus.Registerer, failed chan<- error) (*flow, error) {
+	driver, err := newDriver(o)
+	if err != nil {
+		return nil, err
+	}
+	f := &flow{log: log, driver: driver}
 	f.shards = shard.NewSet(log, shard.Options{
 		Shards: log.Shards(), HotBytes: o.HotWindowBytes, StreamsPerDevice: o.StreamsPerDevice,
 		PageBytes: pageBytes, MaxLaps: maxLaps, Pacer: shard.NewPacer(resyncEvery),
@@ -53,7 +58,7 @@ func startFlow(o Options, log eventlog.Log, m instruments, reg prometheus.Regist
 	})
 	f.events = sse.New(sse.Options{
 		Identify: sse.Open, Shards: f.shards,
-		Driver:  conn.Ordinary{KeepAlive: o.Keepalive, WriteTimeout: o.WriteTimeout},
+		Driver:  f.driver,
 		Session: session.Options{MaxPending: o.PendingEvents, MaxBytes: o.PendingBytes},
 		Retry:   o.Retry, MaxAge: o.MaxConnectionAge,
 		Metrics: m.sse, Logger: o.Logger.With("part", "sse"),
@@ -67,7 +72,15 @@ func startFlow(o Options, log eventlog.Log, m instruments, reg prometheus.Regist
 		Metrics: m.sweep, Logger: o.Logger.With("part", "sweep"),
 	})
 	f.run(failed, f.shards.Run, f.tail.Run, sweeper.Run)
-	return f
+	return f, nil
+}
+
+func newDriver(o Options) (conn.Driver, error) {
+	ordinary := conn.Ordinary{KeepAlive: o.Keepalive, WriteTimeout: o.WriteTimeout}
+	if o.Driver == "ordinary" {
+		return ordinary, nil
+	}
+	return conn.NewLight(ordinary)
 }
 
 // run starts the parts; the first that can't go on is told to failed.

@@ -43,6 +43,7 @@ type Options struct {
 	Keepalive        time.Duration
 	WriteTimeout     time.Duration
 	Retry            time.Duration
+	Driver           string // "light", which is the default, or "ordinary"
 	StreamsPerDevice int
 	MaxConnectionAge time.Duration
 	PendingEvents    int
@@ -169,7 +170,11 @@ func (g *Gateway) open(ctx context.Context) error {
 			if said != "" {
 				g.opts.Logger.Warn("the log has been reached")
 			}
-			g.flow.Store(startFlow(g.opts, log, g.metrics, g.registry, g.failed))
+			f, err := startFlow(g.opts, log, g.metrics, g.registry, g.failed)
+			if err != nil {
+				return errors.Join(err, log.Close())
+			}
+			g.flow.Store(f)
 			if g.opts.Started != nil {
 				g.opts.Started()
 			}
@@ -203,6 +208,7 @@ func (g *Gateway) stop() {
 	g.device.Shutdown(ctx)
 	g.backend.Shutdown(ctx)
 	if f != nil {
+		f.driver.Close(ctx)
 		f.stop(g.opts.Logger)
 	}
 }

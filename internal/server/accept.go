@@ -1,17 +1,11 @@
 package server
 
 import (
+	"fmt"
 	"net"
-	"sync"
+	"sync/atomic"
+	"syscall"
 )
-
-// sendBuffer bounds what the kernel holds for a peer that doesn't read: Linux,
-// which doubles it, would else let it grow to 4 MiB. It also lets a write time
-// limit see a slow peer's progress: a blocked writer is woken when a third of
-// the buffer is free, and a third of 4 MiB takes a peer that reads 40 KB/s
-// longer than 30 seconds. Measured: with a limit of 1 s a steady reader was cut
-// at 1 MB/s without this bound, and isn't at 100 KB/s with it.
-const sendBuffer = 64 << 10
 
 // A limited listener keeps clients from taking every descriptor of the process:
 // the log needs some, and can't go on without.
@@ -29,10 +23,7 @@ func (l *limited) Accept() (net.Conn, error) {
 		}
 		select {
 		case l.free <- struct{}{}:
-			if tcp, ok := c.(*net.TCPConn); ok {
-				tcp.SetWriteBuffer(sendBuffer) //nolint:errcheck // the peer is gone then, which the next read tells
-			}
-			return &limitedConn{Conn: c, release: sync.OnceFunc(func() { <-l.free })}, nil
+			return &limitedConn{Conn: c, place: &place{free: l.free}}, nil
 		default:
 			c.Close()
 			l.turnedAway()
@@ -42,12 +33,44 @@ func (l *limited) Accept() (net.Conn, error) {
 
 type limitedConn struct {
 	net.Conn
-	release func()
+	place    *place
+	detached atomic.Bool
+}
+
+// A place is what a connection takes of its listener's limit.
+type place struct {
+	free     chan struct{}
+	released atomic.Bool
+}
+
+// release gives the place to the next connection, once.
+func (p *place) release() {
+	if p.released.CompareAndSwap(false, true) {
+		<-p.free
+	}
 }
 
 func (c *limitedConn) Close() error {
-	defer c.release()
+	if !c.detached.Load() {
+		defer c.place.release()
+	}
 	return c.Conn.Close()
+}
+
+// Detach leaves the connection's place taken when it is closed, because its
+// descriptor lives on in other hands; release gives the place back.
+func (c *limitedConn) Detach() (release func()) {
+	c.detached.Store(true)
+	return c.place.release
+}
+
+// SyscallConn gives access to the descriptor (syscall.Conn).
+func (c *limitedConn) SyscallConn() (syscall.RawConn, error) {
+	raw, ok := c.Conn.(syscall.Conn)
+	if !ok {
+		return nil, fmt.Errorf("a %T has no descriptor", c.Conn)
+	}
+	return raw.SyscallConn()
 }
 
 // CloseWrite lets net/http end a refused request without cutting its answer.

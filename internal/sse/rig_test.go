@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -63,6 +64,13 @@ func newRig(t *testing.T, change func(*Options)) *rig {
 	if change != nil {
 		change(&opts)
 	}
+	if limits, ok := opts.Driver.(conn.Ordinary); ok && os.Getenv("DOWNLINK_DRIVER") != "ordinary" {
+		driver, err := conn.NewLight(limits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		opts.Driver = driver
+	}
 	r.handler = New(opts)
 	r.server = httptest.NewUnstartedServer(r.handler)
 	r.server.Config.Protocols = new(http.Protocols)
@@ -73,6 +81,7 @@ func newRig(t *testing.T, change func(*Options)) *rig {
 		r.handler.EndAll(session.Draining)
 		r.server.CloseClientConnections()
 		r.server.Close()
+		opts.Driver.Close(t.Context())
 		r.handler.sessions.mu.Lock()
 		defer r.handler.sessions.mu.Unlock()
 		if n := len(r.handler.sessions.sessions); n != 0 || r.shards.Members() != 0 {

@@ -1,0 +1,118 @@
+package conn
+
+import (
+	"errors"
+	"os"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// A poller learns from the kernel which connections have news. A connection is
+// registered once, edge-triggered, and never again (epoll(7)): what it reports
+// is a hint, and whoever acts on it asks the socket. So a late event for a
+// descriptor that has become another's does no harm. Safe for concurrent use.
+type poller struct {
+	epoll *os.File // in turn watched by Go's own poller, so that waiting holds no thread
+	raw   syscall.RawConn
+	fd    int
+
+	mu    sync.RWMutex
+	conns []*light // by descriptor
+}
+
+func newPoller() (*poller, error) {
+	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("epoll_create1", err)
+	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		unix.Close(fd) //nolint:errcheck // the first error tells
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	p := &poller{epoll: os.NewFile(uintptr(fd), "epoll"), fd: fd}
+	if p.raw, err = p.epoll.SyscallConn(); err != nil {
+		p.epoll.Close() //nolint:errcheck // the first error tells
+		return nil, err
+	}
+	return p, nil
+}
+
+const (
+	interest = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET
+	incoming = unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLHUP | unix.EPOLLERR
+)
+
+// add watches a connection.
+func (p *poller) add(c *light) error {
+	p.mu.Lock()
+	for c.fd >= len(p.conns) {
+		p.conns = append(p.conns, make([]*light, max(len(p.conns), 256))...)
+	}
+	p.conns[c.fd] = c
+	p.mu.Unlock()
+	event := unix.EpollEvent{Events: interest, Fd: int32(c.fd)} //nolint:gosec // descriptors are small
+	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(p.fd, unix.EPOLL_CTL_ADD, c.fd, &event))
+}
+
+// remove forgets a connection. Closing its descriptor takes it out of the set.
+func (p *poller) remove(c *light) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.conns[c.fd] == c {
+		p.conns[c.fd] = nil
+	}
+}
+
+// each calls f for every connection.
+func (p *poller) each(f func(*light)) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	for _, c := range p.conns {
+		if c != nil {
+			f(c)
+		}
+	}
+}
+
+// run passes events on until close.
+func (p *poller) run() {
+	events := make([]unix.EpollEvent, 256)
+	for {
+		n := 0
+		err := p.raw.Read(func(fd uintptr) bool {
+			var err error
+			n, err = unix.EpollWait(int(fd), events, 0)
+			return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
+		})
+		if err != nil {
+			return // closed
+		}
+		p.report(events[:max(n, 0)])
+	}
+}
+
+func (p *poller) report(events []unix.EpollEvent) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	for _, e := range events {
+		c := p.conns[e.Fd]
+		if c == nil {
+			continue
+		}
+		var what uint32
+		if e.Events&incoming != 0 {
+			what |= readable
+		}
+		if e.Events&unix.EPOLLOUT != 0 && c.isBlocked() {
+			what |= writable // who isn't blocked has found room without being told
+		}
+		if what != 0 {
+			c.notify(what)
+		}
+	}
+}
+
+// close ends run and frees the set.
+func (p *poller) close() { p.epoll.Close() } //nolint:errcheck // nothing depends on it
