@@ -34,6 +34,8 @@ type reader struct {
 
 	stuck atomic.Int32 // tracks that are stuck
 
+	pace pace // of follow alone
+
 	// Guarded by health.
 	health sync.Mutex
 	begun  bool
@@ -56,6 +58,7 @@ func newReader(source Source, to Dispatcher, opts Options, group, total int, sha
 		log:    opts.Logger.With("group", group),
 		tracks: make([]track, len(shards)),
 		cancel: func() {},
+		pace:   pace{most: opts.Pause},
 	}
 }
 
@@ -162,7 +165,12 @@ func (r *reader) step(ctx context.Context) error {
 		}
 		return err
 	}
-	return r.dispatch(ctx, after, asked, batches)
+	wait := r.pace.came(asked, time.Now(), batches)
+	if err := r.dispatch(ctx, after, asked, batches); err != nil {
+		return err
+	}
+	r.pace.rest(ctx, wait)
+	return nil
 }
 
 // readFrom is where a read begins that cancel ends.

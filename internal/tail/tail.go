@@ -43,7 +43,10 @@ type Options struct {
 	// the end of a shard for half of it must ask before it dispatches.
 	Window time.Duration
 	// Watch is how often the watchdog looks, jittered.
-	Watch   time.Duration
+	Watch time.Duration
+	// Pause is the longest wait between two reads while events are frequent;
+	// 0: a reader never waits. It delays an event by so much at most.
+	Pause   time.Duration
 	Metrics *Metrics
 	Logger  *slog.Logger
 }
