@@ -1,11 +1,13 @@
 # Everything a contributor runs. CI runs the same targets (.ci/run).
 
 # How long each fuzz target runs, what the benchmarks select, how often they
-# repeat, and which earlier result they are compared with.
+# repeat, which commit they are compared with (the last one unless named), and
+# which table of docs/benchmarks.md is measured anew.
 FUZZTIME ?= 30s
 BENCH    ?= .
 COUNT    ?= 6
 BASE     ?=
+TABLE    ?= list
 
 VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS  := -s -w -X main.version=$(VERSION)
@@ -15,10 +17,10 @@ LINTER   := bin/golangci-lint
 TIMEOUT  := 10m
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test lint race fuzz bench docs
+.PHONY: help run build test lint race fuzz bench bench-peers docs
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: build ## build, then serve on 127.0.0.1:8080 with the embedded log
 	./downlink serve --listen 127.0.0.1:8080
@@ -40,8 +42,13 @@ race: ## hunt for races: every test twice, in random order, nothing from the cac
 fuzz: ## run each fuzz target for FUZZTIME (30s)
 	scripts/fuzz $(FUZZTIME)
 
-bench: ## run benchmarks (BENCH=regexp, COUNT=6); BASE=file compares with an earlier result
+bench: ## compare Go benchmarks (BENCH=regexp, COUNT=6) with the last commit, or BASE=commit
 	scripts/bench '$(BENCH)' $(COUNT) $(BASE)
+
+bench-peers: ## measure TABLE beside the peers, and write docs/benchmarks.md anew
+	scripts/bench-deps
+	go run ./bench $(TABLE)
+	go run ./bench report
 
 docs: ## write docs/reference and cmd/downlink/deps.txt anew
 	go run ./tools/reference

@@ -71,6 +71,7 @@ var rules = map[string]rule{
 		why:  "the one place that knows every stage's concrete type; it takes Options too, so that a test can run three in one process",
 	},
 	"cmd/downlink":    {may: "config gateway event problem publish metrics client", mods: kong + " " + yaml, why: "reads the command line and wires; work is done elsewhere"},
+	"bench":           {why: "measures programs from outside: what it shares with them is no measurement"},
 	"tools/reference": {may: "config gateway event eventlog session problem metrics publish", mods: kong + " " + prometheus, why: "writes docs/reference from the code"},
 
 	// For other programs, and for tests.

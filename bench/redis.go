@@ -1,0 +1,138 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// startRedis starts a redis-server that stores nothing on disk, as all
+// contenders' does here.
+func startRedis(l *lab) (addr string, p *process, err error) {
+	addr, err = freeAddr()
+	if err != nil {
+		return "", nil, err
+	}
+	p, err = l.start("redis", "redis-server", "--port", portOf(addr), "--bind", "127.0.0.1",
+		"--save", "", "--appendonly", "no", "--dir", l.dir)
+	if err != nil {
+		return "", nil, err
+	}
+	return addr, p, l.ready(p, func() error {
+		_, err := askRedis(addr, "PING")
+		return err
+	})
+}
+
+// askRedis sends one command over a connection of its own and returns an
+// answer that is one string.
+func askRedis(addr string, command ...string) (string, error) {
+	conn, err := dialRedis(addr)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		return "", err
+	}
+	if err := conn.send(command...); err != nil {
+		return "", err
+	}
+	var answer string
+	err = conn.read(func(s []byte) { answer = string(s) })
+	return answer, err
+}
+
+// A redisConn speaks as much of RESP as a benchmark needs. Not for concurrent use.
+type redisConn struct {
+	net.Conn
+	in *bufio.Reader
+}
+
+func dialRedis(addr string) (*redisConn, error) {
+	conn, err := net.DialTimeout("tcp", addr, time.Second)
+	if err != nil {
+		return nil, err
+	}
+	return &redisConn{conn, bufio.NewReaderSize(conn, 64<<10)}, nil
+}
+
+func (c *redisConn) send(command ...string) error {
+	_, err := c.Write(encodeCommand(command))
+	return err
+}
+
+func encodeCommand(command []string) []byte {
+	b := fmt.Appendf(nil, "*%d\r\n", len(command))
+	for _, word := range command {
+		b = fmt.Appendf(b, "$%d\r\n%s\r\n", len(word), word)
+	}
+	return b
+}
+
+// read reads one answer and shows each string in it, in order; an error that
+// Redis answers is returned.
+func (c *redisConn) read(show func([]byte)) error {
+	line, err := c.in.ReadSlice('\n')
+	if err != nil {
+		return err
+	}
+	if len(line) < 3 {
+		return fmt.Errorf("redis answered %q", line)
+	}
+	kind, rest := line[0], line[1:len(line)-2]
+	switch kind {
+	case '+', ':':
+		show(rest)
+		return nil
+	case '-':
+		return errors.New("redis answered " + string(rest))
+	}
+	n, err := strconv.Atoi(string(rest))
+	switch {
+	case err != nil || kind != '$' && kind != '*':
+		return fmt.Errorf("redis answered %q", line)
+	case kind == '$' && n >= 0:
+		return c.readString(n, show)
+	case kind == '*':
+		for range n {
+			if err := c.read(show); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (c *redisConn) readString(n int, show func([]byte)) error {
+	s := make([]byte, n+2)
+	if _, err := io.ReadFull(c.in, s); err != nil {
+		return err
+	}
+	show(s[:n])
+	return nil
+}
+
+// redisFigures are numbers of INFO that a table shows the growth of.
+func redisFigures(addr string) (values, error) {
+	info, err := askRedis(addr, "INFO", "all")
+	if err != nil {
+		return nil, err
+	}
+	v := values{}
+	for line := range strings.Lines(info) {
+		name, text, _ := strings.Cut(strings.TrimSpace(line), ":")
+		switch name {
+		case "total_commands_processed", "used_cpu_user", "used_cpu_sys", "used_memory":
+			if v["redis."+name], err = strconv.ParseFloat(text, 64); err != nil {
+				return nil, fmt.Errorf("redis INFO %s: %w", name, err)
+			}
+		}
+	}
+	return v, nil
+}

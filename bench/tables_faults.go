@@ -1,0 +1,152 @@
+package main
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// The tables of what goes wrong in the field: everybody comes back at once,
+// devices stop reading, clients misbehave, fleets grow.
+
+func stormTable(s scale, at site) table {
+	load := []string{"storm", "--devices", s.devices(5000), "--missed", "20", "--payload", "300", "--publishers", "32"}
+	d := duty{store: onRedis, resume: true}
+	far := ours + ", far behind the hot window"
+	entries := all("all", "", load, starts{ours: at.downlink(d), "Nchan": nchan(d), "Centrifugo": at.centrifugo(d)})
+	// A hot window of 1 MiB holds the last few of the 100,000 events: every
+	// device that comes back is served from Redis.
+	entries = append(entries, member{entry{far, at.downlink(d, "--hot-window-bytes", "1MiB"), load}, ""})
+	scans := column{"pages read", neither, ofGateway(func(v values) float64 { return v.grown("downlink_catchup_pages_total") })}
+	laps := column{"laps", neither, ofGateway(func(v values) float64 { return v.grown("downlink_catchup_laps_total") })}
+	return table{
+		name:    "storm",
+		title:   "5,000 devices come back at once, 20 events missed by each, on Redis",
+		about:   "All connect, get one event, disconnect, miss 20, and come back as fast as they are let. The time counts until the last device has its last event. Nchan and Centrifugo keep 100 messages a channel.",
+		entries: entries,
+		columns: slices.Concat([]column{
+			{stormTime, lower, value("storm.seconds")},
+			{stormCPU, lower, func(v values) float64 { return cpu(v, "storm") }},
+			laps, scans,
+		}, ledgerColumns()),
+		plots: []string{stormTime, stormCPU},
+		goals: []goal{
+			againstBest(stormTime, "all", 0.5), againstBest(stormCPU, "all", 0.5),
+			pairs(stormTime, far, ours, 3), clean(),
+		},
+	}
+}
+
+// ofGateway leaves out runs without a gateway of ours.
+func ofGateway(get func(values) float64) func(values) float64 {
+	return func(v values) float64 {
+		if v["after.go_goroutines"] == 0 {
+			return math.NaN()
+		}
+		return get(v)
+	}
+}
+
+func slowTable(s scale, at site) table {
+	load := func(stalled string) []string {
+		return []string{"slow", "--devices", s.devices(200), "--stalled", stalled, "--payload", "3000", "--rate", s.rate(200), "--publishers", "4",
+			"--duration", s.lasting(30 * time.Second), "--warmup", s.lasting(2 * time.Second)}
+	}
+	half := s.devices(100)
+	d := duty{broadcast: true}
+	with := func(name string) string { return name + ", 100 stalled" }
+	starts := starts{ours: at.downlink(d, "--write-timeout", "10s"), "Nchan": nchan(d), "Centrifugo": at.centrifugo(d)}
+	perReader := func(get func(values) float64) func(values) float64 {
+		return func(v values) float64 { return per(get(v), v["receive.received"]) * 1e6 }
+	}
+	cpuEach := column{cpuMillion, lower, perReader(func(v values) float64 { return cpu(v, "run") })}
+	return table{
+		name:    "slow",
+		title:   "Devices that stop reading",
+		about:   "200 devices, 3 KB to all of them 200 times a second for 30 s. In the paired runs 100 of them read nothing after they have connected. Downlink's `write_timeout` is 10 s here; the others' limits are their own.",
+		entries: append(all("", "", load("0"), starts), all("stalled", ", 100 stalled", load(half), starts)...),
+		columns: slices.Concat(latencyColumns(), []column{
+			cpuEach,
+			{memoryTotal, lower, func(v values) float64 {
+				users := v.watched(".pss_bytes.after") - v.watched(".pss_bytes.before")
+				return (users + tcpGrowth(v, "after")) / kib / kib
+			}},
+			{"closed by the server", neither, value("closed.by_server")},
+		}, ledgerColumns()),
+		plots: []string{memoryTotal, p99},
+		goals: []goal{
+			atLeast("closed by the server", with(ours), 100),
+			within(memoryTotal, with(ours), 30),
+			pairs(p99, with(ours), ours, 1.2),
+			clean(),
+		},
+	}
+}
+
+func misbehaveTable(s scale, at site) table {
+	load := func(percent string) []string {
+		return append(targetedLoad(s, 2000, 20*time.Second), "--misbehave", percent)
+	}
+	d := duty{store: onRedis}
+	proper, tenth := ours, ours+", a tenth misbehaves"
+	return table{
+		name:    "misbehave",
+		title:   "A misbehaving tenth",
+		about:   "2,000 events a second to 10,000 devices on Redis. In the paired runs a tenth of the devices sleeps, reads 1 KB/s, resets, closes its half of the connection or sends rubbish; the figures are of the others.",
+		rounds:  5,
+		entries: []member{{entry{proper, at.downlink(d), load("0")}, ""}, {entry{tenth, at.downlink(d), load("10")}, ""}},
+		columns: targetedColumns(),
+		plots:   []string{p99, cpu100k},
+		goals:   []goal{pairs(p50, tenth, proper, 1.2), pairs(p99, tenth, proper, 1.2), pairs(cpu100k, tenth, proper, 1.2), clean()},
+	}
+}
+
+func tailingTable(s scale, at site) table {
+	const gateways = 20
+	load := []string{"targeted", "--devices", s.devices(1000), "--payload", "300", "--publishers", "8", "--rate", s.rate(2000),
+		"--duration", s.lasting(20 * time.Second), "--warmup", s.lasting(5 * time.Second)}
+	fleet, bare, one := "Downlink, 20 gateways", "20 readers, one read an event", "Downlink, 1 gateway"
+	busy := func(v values) float64 { return per(v["watched.redis.cpu_seconds.run"]*100, v["publish.seconds"]) }
+	calls := func(v values) float64 { return per(v.grown("redis.total_commands_processed"), v["load.seconds"]) }
+	return table{
+		name:  "tailing",
+		title: "20 gateways read one Redis, 2,000 events a second",
+		about: "The events are written straight into Redis. Against the 20 gateways stands one gateway with 19 bare readers that ask again as soon as they are answered; and one gateway alone, for the latency. Every gateway runs on these same two cores.",
+		entries: []member{
+			{entry{fleet, at.fleet(gateways), load}, ""},
+			{entry{bare, at.among(gateways - 1), load}, ""},
+			{entry{one, at.fleet(1), load}, ""},
+		},
+		columns: slices.Concat([]column{{redisCPU, lower, busy}, {redisCalls, lower, calls}}, latencyColumns(), ledgerColumns()),
+		plots:   []string{redisCPU, redisCalls},
+		goals:   []goal{pairs(redisCPU, fleet, bare, 0.5), apart(p50, fleet, one, 10), apart(p99, fleet, one, 10), clean()},
+	}
+}
+
+func churnTable(s scale, at site) table {
+	cycles := "24"
+	if s.quick {
+		cycles = "3"
+	}
+	load := []string{"soak", "--cycles", cycles, "--devices", s.devices(10_000)}
+	left := func(name string) func(values) float64 {
+		return ofGateway(func(v values) float64 { return v.grown(name) })
+	}
+	return table{
+		name:    "churn",
+		title:   "24 × 10,000 connects and disconnects",
+		about:   "What has stayed when all are gone, against before the first came; heap after a garbage collection.",
+		entries: []member{{entry{ours, at.downlink(duty{}), load}, ""}},
+		columns: []column{
+			{"connects", neither, value("connect.connected")},
+			{"open descriptors, growth", lower, left("process_open_fds")},
+			{"goroutines, growth", lower, left("go_goroutines")},
+			{"heap, growth in MiB", lower, ofGateway(func(v values) float64 { return v.grown("go_memstats_heap_alloc_bytes") / kib / kib })},
+			{"sse_active_connections", lower, left("sse_active_connections")},
+		},
+		goals: []goal{
+			within("open descriptors, growth", ours, 8), within("goroutines, growth", ours, 8),
+			within("heap, growth in MiB", ours, 4), within("sse_active_connections", ours, 0),
+		},
+	}
+}
