@@ -4,9 +4,11 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -14,6 +16,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -24,6 +27,7 @@ import (
 type office struct {
 	driver Driver
 	server *httptest.Server
+	secure bool
 
 	mu    sync.Mutex
 	boxes map[string]*box // by path
@@ -77,61 +81,109 @@ func (o *office) box(t *testing.T, path string) *box {
 // limits of most tests: long, so that nothing ends by itself.
 var patient = Ordinary{KeepAlive: time.Minute, WriteTimeout: 20 * time.Second}
 
-// eachDriver runs a test on both drivers.
+// eachDriver runs a test on both drivers, and on both with TLS.
 func eachDriver(t *testing.T, limits Ordinary, test func(t *testing.T, o *office)) {
 	makers := map[string]func(Ordinary) (Driver, error){
 		"ordinary": func(o Ordinary) (Driver, error) { return o, nil },
 		"light":    NewLight,
 	}
 	for name, make := range makers {
-		t.Run(name, func(t *testing.T) {
-			driver, err := make(limits)
-			if err != nil {
-				t.Fatal(err)
-			}
-			o := &office{driver: driver, boxes: map[string]*box{}}
-			o.server = httptest.NewUnstartedServer(o)
-			o.server.Config.Protocols = new(http.Protocols)
-			o.server.Config.Protocols.SetHTTP1(true)
-			o.server.Config.Protocols.SetUnencryptedHTTP2(true)
-			o.server.Start()
-			t.Cleanup(func() {
-				ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-				defer cancel()
-				o.mu.Lock()
-				for _, b := range o.boxes {
-					b.end()
+		for _, secure := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s,TLS=%v", name, secure), func(t *testing.T) {
+				driver, err := make(limits)
+				if err != nil {
+					t.Fatal(err)
 				}
-				o.mu.Unlock()
-				o.server.CloseClientConnections()
-				o.server.Close()
-				o.driver.Close(ctx)
-				if ctx.Err() != nil {
-					t.Error("a connection has not ended")
-				}
+				test(t, openOffice(t, driver, secure))
 			})
-			test(t, o)
-		})
+		}
 	}
 }
 
+func openOffice(t *testing.T, driver Driver, secure bool) *office {
+	o := &office{driver: driver, boxes: map[string]*box{}, secure: secure}
+	o.server = httptest.NewUnstartedServer(o)
+	o.server.Listener = replaceables{o.server.Listener}
+	o.server.Config.Protocols = new(http.Protocols)
+	o.server.Config.Protocols.SetHTTP1(true)
+	o.server.Config.Protocols.SetUnencryptedHTTP2(true)
+	o.server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	if secure {
+		o.server.StartTLS()
+	} else {
+		o.server.Start()
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		o.mu.Lock()
+		for _, b := range o.boxes {
+			b.end()
+		}
+		o.mu.Unlock()
+		o.server.CloseClientConnections()
+		o.server.Close()
+		o.driver.Close(ctx)
+		if ctx.Err() != nil {
+			t.Error("a connection has not ended")
+		}
+	})
+	return o
+}
+
+// replaceables makes connections as the gateway's listener does.
+type replaceables struct{ net.Listener }
+
+func (l replaceables) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &replaceable{c}, nil
+}
+
+type replaceable struct{ net.Conn }
+
+func (r *replaceable) Replace(with net.Conn) (was net.Conn) {
+	was, r.Conn = r.Conn, with
+	return was
+}
+
+func (r *replaceable) SyscallConn() (syscall.RawConn, error) {
+	return r.Conn.(*net.TCPConn).SyscallConn()
+}
+
+// A device's end of a connection, with or without TLS.
+type device struct {
+	net.Conn
+	tcp *net.TCPConn
+}
+
+func (d device) closeWrite() error {
+	return d.Conn.(interface{ CloseWrite() error }).CloseWrite()
+}
+
 // dial sends a request and returns the connection and a reader on it.
-func (o *office) dial(t *testing.T, path, more string) (*net.TCPConn, *bufio.Reader) {
+func (o *office) dial(t *testing.T, path, more string) (device, *bufio.Reader) {
 	t.Helper()
-	c, err := net.Dial("tcp", o.server.Listener.Addr().String())
+	tcp, err := net.Dial("tcp", o.server.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { c.Close() })
+	t.Cleanup(func() { tcp.Close() })
+	c := device{tcp, tcp.(*net.TCPConn)}
+	if o.secure {
+		c.Conn = tls.Client(tcp, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // not what is tested here
+	}
 	if err := c.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n%s", path, more)
-	return c.(*net.TCPConn), bufio.NewReader(c)
+	return c, bufio.NewReader(c)
 }
 
 // open makes a stream and returns its body.
-func (o *office) open(t *testing.T, path string) (*net.TCPConn, *bufio.Reader) {
+func (o *office) open(t *testing.T, path string) (device, *bufio.Reader) {
 	t.Helper()
 	c, r := o.dial(t, path, "")
 	resp, err := http.ReadResponse(r, nil)
@@ -207,11 +259,12 @@ func TestDriversPutKeepAlivesOff(t *testing.T) {
 }
 
 func TestDriversNoticeHangUps(t *testing.T) {
-	hangUps := map[string]func(c *net.TCPConn) error{
-		"close":      func(c *net.TCPConn) error { return c.Close() },
-		"half-close": func(c *net.TCPConn) error { return c.CloseWrite() },
-		"reset": func(c *net.TCPConn) error {
-			return errors.Join(c.SetLinger(0), c.Close())
+	hangUps := map[string]func(c device) error{
+		"close":      func(c device) error { return c.Close() },
+		"half-close": device.closeWrite,
+		"cut":        func(c device) error { return c.tcp.Close() },
+		"reset": func(c device) error {
+			return errors.Join(c.tcp.SetLinger(0), c.tcp.Close())
 		},
 	}
 	eachDriver(t, patient, func(t *testing.T, o *office) {
@@ -293,7 +346,7 @@ func TestDriversBearASlowReader(t *testing.T) {
 	limits := Ordinary{KeepAlive: time.Minute, WriteTimeout: 500 * time.Millisecond}
 	eachDriver(t, limits, func(t *testing.T, o *office) {
 		c, r := o.open(t, "/a")
-		if err := c.SetReadBuffer(32 << 10); err != nil {
+		if err := c.tcp.SetReadBuffer(32 << 10); err != nil {
 			t.Fatal(err)
 		}
 		expect(t, r, "first\n")
@@ -337,7 +390,7 @@ func TestDriversLoseNothing(t *testing.T) {
 					}
 				}
 				// Only now does this one begin to read: its socket was full.
-				if err := c.SetReadBuffer(64 << 10 << (i % 4)); err != nil {
+				if err := c.tcp.SetReadBuffer(64 << 10 << (i % 4)); err != nil {
 					t.Error(err)
 				}
 				got := make([]byte, sum.Len())
@@ -352,6 +405,9 @@ func TestDriversLoseNothing(t *testing.T) {
 
 func TestDriversServeOldAndNewHTTP(t *testing.T) {
 	eachDriver(t, patient, func(t *testing.T, o *office) {
+		if o.secure {
+			return // TLS agrees on the version before there is a request
+		}
 		c, err := net.Dial("tcp", o.server.Listener.Addr().String())
 		if err != nil {
 			t.Fatal(err)

@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// Light is the driver for tens of thousands of connections. It takes a plain
+// Light is the driver for tens of thousands of connections. It takes an
 // HTTP/1.1 connection over after the handshake: from then on it is a
 // descriptor in an epoll set and a place in a wheel. A few writers do
 // non-blocking writes, each gathering what is pending for a connection into
 // one system call; a full socket waits for room without holding a writer. What
-// can't be taken over (TLS, HTTP/2, HTTP/1.0) gets an Ordinary connection.
+// can't be taken over (HTTP/2, HTTP/1.0) gets an Ordinary connection.
 type Light struct {
 	// Set at construction.
 	ordinary Ordinary
@@ -67,7 +67,7 @@ func NewLight(o Ordinary) (Driver, error) {
 
 // New makes the connection of a request.
 func (l *Light) New(r *http.Request) Conn {
-	if r.TLS != nil || r.ProtoMajor != 1 || r.ProtoMinor < 1 {
+	if r.ProtoMajor != 1 || r.ProtoMinor < 1 {
 		return l.ordinary.New(r)
 	}
 	c := &light{driver: l, fd: -1, slot: -1}

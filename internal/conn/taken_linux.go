@@ -2,9 +2,11 @@ package conn
 
 import (
 	"bytes"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"sync/atomic"
 	"syscall"
@@ -24,7 +26,8 @@ type light struct {
 	fd      int
 	release func() // gives its place at the listener back
 	stream  Stream
-	rest    [][]byte // begun, and not yet taken by the socket
+	secured *secured // nil without TLS
+	rest    [][]byte // begun (and sealed), not yet taken by the socket
 	taken   int64    // tick at which the socket last took something
 	unacked int      // bytes that the peer hadn't acknowledged when last looked at; while blocked
 	heard   int      // bytes after the request
@@ -66,12 +69,16 @@ func (c *light) Serve(w http.ResponseWriter, _ *http.Request, first []byte, s St
 		return // busy for ever: nobody runs it
 	}
 	head := responseHead(w.Header(), first)
-	if err := c.take(w); err != nil {
+	err := c.take(w)
+	if err != nil {
 		s.Closed(err)
 		l.leave()
 		return
 	}
-	c.rest = [][]byte{head}
+	if c.rest, err = c.seal(nil, [][]byte{head}); err != nil {
+		c.end(ErrGone)
+		return
+	}
 	c.taken = l.ticks.Load()
 	if err := l.poller.add(c); err != nil {
 		c.end(errors.Join(ErrTransport, err))
@@ -114,25 +121,50 @@ func (c *light) take(w http.ResponseWriter) error {
 	if err != nil {
 		return errors.Join(ErrTransport, err)
 	}
-	defer nc.Close()
+	under, over, err := layers(nc)
+	if err != nil {
+		nc.Close()
+		return err
+	}
+	closed := under
+	defer func() { closed.Close() }() // without a word of TLS, which goes on
 	if n := rw.Reader.Buffered(); n > 0 {
 		early, _ := rw.Reader.Peek(n) // they are there
 		if !c.stray(early) {
 			return ErrUnexpected
 		}
 	}
-	raw, ok := nc.(syscall.Conn)
+	raw, ok := under.(syscall.Conn)
 	if !ok {
-		return fmt.Errorf("%w: a %T has no descriptor", ErrTransport, nc)
+		return fmt.Errorf("%w: a %T has no descriptor", ErrTransport, under)
 	}
 	if c.fd, err = duplicate(raw); err != nil {
 		return errors.Join(ErrTransport, err)
 	}
+	if over != nil {
+		c.secured = &secured{tls: over, fd: c.fd}
+		closed = under.(Replacer).Replace(c.secured) //nolint:errcheck // asked for above
+		c.secured.Conn = closed
+		c.news.Or(readable) // crypto/tls may have read more than the request
+	}
 	c.release = func() {}
-	if d, ok := nc.(Detacher); ok {
+	if d, ok := under.(Detacher); ok {
 		c.release = d.Detach()
 	}
 	return nil
+}
+
+// layers is TLS and the connection under it; over is nil without TLS.
+func layers(nc net.Conn) (under net.Conn, over *tls.Conn, err error) {
+	over, ok := nc.(*tls.Conn)
+	if !ok {
+		return nc, nil, nil
+	}
+	under = over.NetConn()
+	if _, ok := under.(Replacer); !ok {
+		return nil, nil, fmt.Errorf("%w: TLS over a %T can't be taken over", ErrTransport, under)
+	}
+	return under, over, nil
 }
 
 func duplicate(c syscall.Conn) (fd int, err error) {
@@ -190,133 +222,6 @@ func (c *light) step(news uint32, s *scratch) (over bool, err error) {
 		}
 	}
 	return false, nil
-}
-
-// gatherLight is how many bytes are asked of a stream at a time. It bounds what a
-// connection holds on to while its socket is full.
-const gatherLight = 32 << 10
-
-// deliver writes what is pending until the socket is full or nothing is left.
-// over: the last frame has been written.
-func (c *light) deliver(s *scratch) (over bool, err error) {
-	for more := true; more; {
-		if !c.closing {
-			if last, ends := c.stream.End(); ends {
-				c.rest, c.closing = append(c.rest, last), true
-			}
-		}
-		frames := append(s.frames[:0], c.rest...)
-		more = false
-		if !c.closing {
-			frames = c.stream.Next(frames, gatherLight)
-			more = size(frames) >= gatherLight
-		}
-		if err := c.send(s, frames); err != nil {
-			return false, err
-		}
-		if c.isBlocked() {
-			return false, nil
-		}
-		if c.closing {
-			return true, nil
-		}
-	}
-	return false, nil
-}
-
-// send writes frames; what the socket doesn't take becomes the rest, and the
-// connection is blocked then.
-func (c *light) send(s *scratch, frames [][]byte) error {
-	defer s.forget(frames)
-	c.rest = nil
-	left := frames
-	for len(left) > 0 {
-		n, err := s.write(c.fd, left)
-		if n > 0 {
-			c.taken = c.driver.ticks.Load()
-			left = skip(left, n)
-			continue
-		}
-		switch {
-		case errors.Is(err, unix.EINTR):
-		case errors.Is(err, unix.EAGAIN) && !c.isBlocked():
-			// Once more, now that whoever hears of room can see it.
-			c.block()
-		case errors.Is(err, unix.EAGAIN):
-			c.rest = append([][]byte(nil), left...)
-			return nil
-		default:
-			return fault(err)
-		}
-	}
-	c.unblock()
-	return nil
-}
-
-func (c *light) isBlocked() bool { return c.news.Load()&blocked != 0 }
-
-func (c *light) unblock() { c.news.And(^blocked) }
-
-// block notes that the socket is full, and looks again soon.
-func (c *light) block() {
-	c.news.Or(blocked)
-	c.unacked = unacked(c.fd)
-	c.driver.wheel.put(c, c.driver.probe())
-}
-
-// hear reads what the peer says, which should be nothing.
-func (c *light) hear() error {
-	var b [64]byte
-	for {
-		n, err := unix.Read(c.fd, b[:])
-		switch {
-		case n > 0:
-			if !c.stray(b[:n]) {
-				return ErrUnexpected
-			}
-		case err == nil:
-			return ErrGone // a half-closed client has no more use for us either
-		case errors.Is(err, unix.EINTR):
-		case errors.Is(err, unix.EAGAIN):
-			return nil
-		default:
-			return fault(err)
-		}
-	}
-}
-
-// stray reports whether bytes after the request are no more than the line ends
-// that some clients send behind a body (RFC 9112 §2.2).
-func (c *light) stray(b []byte) bool {
-	c.heard += len(b)
-	return c.heard <= len("\r\n\r\n") && len(bytes.Trim(b, "\r\n")) == 0
-}
-
-// rhythm writes a keep-alive if nothing else was written for long, and ends
-// whoever takes nothing. It schedules the next look.
-func (c *light) rhythm(s *scratch) error {
-	l := c.driver
-	now := l.ticks.Load()
-	if c.isBlocked() {
-		if left := unacked(c.fd); left != c.unacked {
-			c.unacked, c.taken = left, now // slow, but alive
-		}
-		if now-c.taken >= l.limit {
-			return ErrStalled
-		}
-		l.wheel.put(c, l.probe())
-		return nil
-	}
-	if now-c.taken >= l.keep {
-		if err := c.send(s, append(s.frames[:0], c.stream.KeepAlive())); err != nil {
-			return err
-		}
-		if c.isBlocked() {
-			return nil // scheduled
-		}
-	}
-	l.wheel.put(c, c.taken+l.keep-now)
-	return nil
 }
 
 // end closes the connection and tells the stream. The driver's table forgets

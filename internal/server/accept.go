@@ -64,6 +64,13 @@ func (c *limitedConn) Detach() (release func()) {
 	return c.place.release
 }
 
+// Replace puts another connection in the place of the one that the methods are
+// passed to. Nobody may be using it meanwhile.
+func (c *limitedConn) Replace(with net.Conn) (was net.Conn) {
+	was, c.Conn = c.Conn, with
+	return was
+}
+
 // SyscallConn gives access to the descriptor (syscall.Conn).
 func (c *limitedConn) SyscallConn() (syscall.RawConn, error) {
 	raw, ok := c.Conn.(syscall.Conn)

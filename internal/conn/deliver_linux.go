@@ -1,0 +1,188 @@
+package conn
+
+import (
+	"bytes"
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+// gatherLight is how many bytes are asked of a stream at a time. It bounds what a
+// connection holds on to while its socket is full.
+const gatherLight = 32 << 10
+
+// deliver writes what is pending until the socket is full or nothing is left.
+// over: the last frame has been written.
+func (c *light) deliver(s *scratch) (over bool, err error) {
+	for more := true; more; {
+		if !c.closing {
+			if last, ends := c.stream.End(); ends {
+				if err := c.goodbye(last); err != nil {
+					return false, err
+				}
+			}
+		}
+		frames := append(s.frames[:0], c.rest...)
+		more = false
+		if begun := len(frames); !c.closing {
+			frames = c.stream.Next(frames, gatherLight)
+			more = size(frames[begun:]) >= gatherLight
+			if frames, err = c.seal(frames[:begun], frames[begun:]); err != nil {
+				return false, err
+			}
+		}
+		if err := c.send(s, frames); err != nil {
+			return false, err
+		}
+		if c.isBlocked() {
+			return false, nil
+		}
+		if c.closing {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// goodbye puts the last frame behind what was begun.
+func (c *light) goodbye(last []byte) (err error) {
+	c.closing = true
+	if c.rest, err = c.seal(c.rest, [][]byte{last}); err != nil || c.secured == nil {
+		return err
+	}
+	if err := c.secured.tls.CloseWrite(); err != nil {
+		return ErrGone
+	}
+	c.rest = append(c.rest, c.secured.take())
+	return nil
+}
+
+// seal appends frames to dst as they go over the wire.
+func (c *light) seal(dst, frames [][]byte) ([][]byte, error) {
+	if c.secured == nil || len(frames) == 0 {
+		return append(dst, frames...), nil
+	}
+	sealed, err := c.secured.seal(frames)
+	if err != nil {
+		return dst, ErrGone // the peer ended TLS
+	}
+	return append(dst, sealed), nil
+}
+
+// send writes frames; what the socket doesn't take becomes the rest, and the
+// connection is blocked then.
+func (c *light) send(s *scratch, frames [][]byte) error {
+	defer s.forget(frames)
+	c.rest = nil
+	left := frames
+	for len(left) > 0 {
+		n, err := s.write(c.fd, left)
+		if n > 0 {
+			c.taken = c.driver.ticks.Load()
+			left = skip(left, n)
+			continue
+		}
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EAGAIN) && !c.isBlocked():
+			// Once more, now that whoever hears of room can see it.
+			c.block()
+		case errors.Is(err, unix.EAGAIN):
+			c.rest = append([][]byte(nil), left...)
+			return nil
+		default:
+			return fault(err)
+		}
+	}
+	c.unblock()
+	return nil
+}
+
+func (c *light) isBlocked() bool { return c.news.Load()&blocked != 0 }
+
+func (c *light) unblock() { c.news.And(^blocked) }
+
+// block notes that the socket is full, and looks again soon.
+func (c *light) block() {
+	c.news.Or(blocked)
+	c.unacked = unacked(c.fd)
+	c.driver.wheel.put(c, c.driver.probe())
+}
+
+// hear reads what the peer says, which should be nothing.
+func (c *light) hear() error {
+	var b [64]byte
+	for {
+		n, err := c.read(b[:])
+		switch {
+		case n > 0:
+			if !c.stray(b[:n]) {
+				return ErrUnexpected
+			}
+		case err == nil:
+			return ErrGone // a half-closed client has no more use for us either
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EAGAIN):
+			c.answer()
+			return nil
+		default:
+			return fault(err)
+		}
+	}
+}
+
+func (c *light) read(b []byte) (int, error) {
+	if c.secured != nil {
+		return c.secured.hear(b)
+	}
+	return unix.Read(c.fd, b)
+}
+
+// answer puts what TLS itself says to what it heard behind what was begun. How
+// much a peer can make it say is bounded there.
+func (c *light) answer() {
+	if c.secured == nil {
+		return
+	}
+	if said := c.secured.take(); len(said) > 0 {
+		c.rest = append(c.rest, said)
+	}
+}
+
+// stray reports whether bytes after the request are no more than the line ends
+// that some clients send behind a body (RFC 9112 §2.2).
+func (c *light) stray(b []byte) bool {
+	c.heard += len(b)
+	return c.heard <= len("\r\n\r\n") && len(bytes.Trim(b, "\r\n")) == 0
+}
+
+// rhythm writes a keep-alive if nothing else was written for long, and ends
+// whoever takes nothing. It schedules the next look.
+func (c *light) rhythm(s *scratch) error {
+	l := c.driver
+	now := l.ticks.Load()
+	if c.isBlocked() {
+		if left := unacked(c.fd); left != c.unacked {
+			c.unacked, c.taken = left, now // slow, but alive
+		}
+		if now-c.taken >= l.limit {
+			return ErrStalled
+		}
+		l.wheel.put(c, l.probe())
+		return nil
+	}
+	if now-c.taken >= l.keep {
+		frames, err := c.seal(s.frames[:0], [][]byte{c.stream.KeepAlive()})
+		if err != nil {
+			return err
+		}
+		if err := c.send(s, frames); err != nil {
+			return err
+		}
+		if c.isBlocked() {
+			return nil // scheduled
+		}
+	}
+	l.wheel.put(c, c.taken+l.keep-now)
+	return nil
+}
