@@ -43,9 +43,9 @@ type outcome struct {
 	cause    error // behind a fault that no publisher can mend
 }
 
-// outcomeOf reads a message's results.
-func outcomeOf(slots []slot, results []eventlog.Result) outcome {
-	o := outcome{stored: make([]stored, 0, len(slots)), replayed: true}
+// outcomeOf reads a message's results; it keeps what was stored in room.
+func outcomeOf(room []stored, slots []slot, results []eventlog.Result) outcome {
+	o := outcome{stored: room[:0], replayed: true}
 	for _, s := range slots {
 		r := results[s.append]
 		if s.event < len(r.IDs) && !r.IDs[s.event].IsZero() {

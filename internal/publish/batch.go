@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -15,7 +16,7 @@ import (
 // batch answers NDJSON: a line for a line, in order, while it reads. Memory is
 // bounded by what one call of the log takes and by what the client leaves
 // unread of its answer.
-func (h *Handler) batch(w http.ResponseWriter, r *http.Request, body io.Reader) {
+func (h *Handler) batch(w http.ResponseWriter, r *http.Request, body *slowBody) {
 	key, err := headerKey(r)
 	if err != nil {
 		d := asProblem(err)
@@ -23,24 +24,29 @@ func (h *Handler) batch(w http.ResponseWriter, r *http.Request, body io.Reader) 
 		problem.Write(w, d)
 		return
 	}
-	conn := http.NewResponseController(w)
 	// Without it HTTP/1.1 would read the whole body before the first answer.
 	// HTTP/2 is full duplex anyway and says "not supported".
-	_ = conn.EnableFullDuplex()
+	_ = body.conn.EnableFullDuplex()
+	in, _ := h.readers.Get().(*bufio.Reader)
+	in.Reset(body)
 	b := &batch{
-		h:     h,
-		r:     r,
-		key:   key,
-		scope: h.opts.Publisher(r),
-		lines: newLines(body, h.maxBody),
+		h:       h,
+		key:     key,
+		scope:   h.opts.Publisher(r),
+		lines:   newLines(in, h.maxBody),
+		whole:   0 < r.ContentLength && r.ContentLength <= linesBuffer,
+		entries: firstRound,
 	}
 	// Read first, answer then: a client that waits for "100 Continue" gets it
 	// at the first read, and would never get it after a final status.
 	first := b.round()
-	w.Header().Set("Content-Type", "application/x-ndjson")
+	w.Header().Set("Content-Type", typeBatch)
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(http.StatusOK)
-	if err := b.run(first, startAnswers(w, conn, h.opts.BodyTimeout)); err != nil {
+	err = b.run(first, startAnswers(w, body.conn, h.opts.BodyTimeout))
+	in.Reset(nil)
+	h.readers.Put(in)
+	if err != nil {
 		// The client took no answer in time. A clean end would tell it that
 		// every line was answered.
 		panic(http.ErrAbortHandler)
@@ -51,15 +57,26 @@ func (h *Handler) batch(w http.ResponseWriter, r *http.Request, body io.Reader) 
 type batch struct {
 	// Set at construction.
 	h     *Handler
-	r     *http.Request
 	key   string // Idempotency-Key of the request, may be empty
 	scope string
 	lines *lines
+	// The client has announced a short body, so all of it is on its way: it
+	// doesn't wait for an answer in between.
+	whole bool
 
-	number int               // of the line that was read last; the first is 1
-	broken *problem.Document // the log failed: nothing more is stored
-	done   bool
+	number  int               // of the line that was read last; the first is 1
+	broken  *problem.Document // the log failed: nothing more is stored
+	done    bool
+	waiting []pending // of the round
+	stored  []stored  // room for outcomeOf
+	entries int       // of the last round, as the room for the next
 }
+
+// Room that a round begins with: entries, and bytes of answer for a line.
+const (
+	firstRound = 64
+	lineAnswer = 48
+)
 
 // A pending line waits for its result. Exactly one of m and fault is set.
 type pending struct {
@@ -80,23 +97,24 @@ func (b *batch) run(answer []byte, out *answers) (err error) {
 // round reads lines until the client makes us wait or a bound is reached,
 // stores them in one call, and returns their answers.
 func (b *batch) round() []byte {
-	p := newPlan(b.h.opts.Shards)
-	var waiting []pending
-	for len(waiting) < batchLines && p.entries < batchEntries && p.bytes < batchBytes && !b.done {
-		if len(waiting) > 0 && b.lines.waits() {
+	p := newPlan(b.h.opts.Shards, b.entries)
+	b.waiting = b.waiting[:0]
+	for len(b.waiting) < batchLines && len(p.slots) < batchEntries && p.bytes < batchBytes && !b.done {
+		if len(b.waiting) > 0 && !b.whole && b.lines.waits() {
 			break
 		}
 		line, more := b.read(p)
 		if more {
-			waiting = append(waiting, line)
+			b.waiting = append(b.waiting, line)
 		}
 	}
+	b.entries = len(p.slots)
 	var results []eventlog.Result
 	if len(p.appends) > 0 {
-		results = b.h.append(b.r.Context(), p)
+		results = b.h.append(p)
 	}
-	var answer []byte
-	for _, line := range waiting {
+	answer := make([]byte, 0, lineAnswer*len(b.waiting))
+	for _, line := range b.waiting {
 		answer = b.answer(answer, line, results)
 	}
 	return answer
@@ -151,7 +169,8 @@ func (b *batch) answer(dst []byte, line pending, results []eventlog.Result) []by
 		b.h.metrics.count(line.fault)
 		return appendProblem(dst, line.fault)
 	}
-	o := outcomeOf(line.slots, results)
+	o := outcomeOf(b.stored, line.slots, results)
+	b.stored = o.stored
 	b.h.account(line.m, o)
 	if o.fault == nil {
 		return appendOutcome(dst, line.m, o, true)

@@ -13,6 +13,7 @@ type slowBody struct {
 	body    io.Reader
 	conn    *http.ResponseController
 	timeout time.Duration
+	renew   time.Time // when a read has to move the deadline
 }
 
 // newSlowBody starts the time-out at once, so that it also bounds the server's
@@ -20,19 +21,25 @@ type slowBody struct {
 func newSlowBody(w http.ResponseWriter, r *http.Request, timeout time.Duration) *slowBody {
 	b := &slowBody{body: r.Body, conn: http.NewResponseController(w), timeout: timeout}
 	if r.Body != http.NoBody {
-		b.expect()
+		b.expect(time.Now())
 	}
 	return b
 }
 
-func (b *slowBody) expect() {
+// expect gives the client an eighth more than its time, so that not every read
+// of a body that comes quickly has to move the deadline, which costs a timer.
+func (b *slowBody) expect(now time.Time) {
+	slack := b.timeout / 8
+	b.renew = now.Add(slack)
 	// Where the connection can't do deadlines (in tests), it can't be slow.
-	_ = b.conn.SetReadDeadline(time.Now().Add(b.timeout))
+	_ = b.conn.SetReadDeadline(now.Add(b.timeout + slack))
 }
 
 // Read waits for the next bytes. Its error is os.ErrDeadlineExceeded when none
 // came in time.
 func (b *slowBody) Read(p []byte) (int, error) {
-	b.expect() // the server takes it back at the end of the body
+	if now := time.Now(); now.After(b.renew) {
+		b.expect(now) // the server takes it back at the end of the body
+	}
 	return b.body.Read(p)
 }

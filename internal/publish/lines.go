@@ -16,8 +16,11 @@ type lines struct {
 	buf  []byte
 }
 
-func newLines(r io.Reader, most int) *lines {
-	return &lines{r: bufio.NewReaderSize(r, 64<<10), most: most}
+// linesBuffer is how much of a batch is taken from its connection at once.
+const linesBuffer = 64 << 10
+
+func newLines(r *bufio.Reader, most int) *lines {
+	return &lines{r: r, most: most}
 }
 
 // next is the next line that isn't blank, without its end, valid until the

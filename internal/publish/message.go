@@ -11,7 +11,8 @@ import (
 // A message is what one JSON object asks for.
 type message struct {
 	targets []string // device IDs, or one broadcast or group target
-	list    bool     // "devices" was used
+	one     [1]string
+	list    bool // "devices" was used
 	typ     string
 	payload string
 	key     string
@@ -32,11 +33,12 @@ const (
 )
 
 // parse reads and validates a message; maxPayload is in bytes. The message
-// keeps nothing of body. The error is a *problem.Document.
+// keeps nothing of body: its texts are parts of one copy. The error is a
+// *problem.Document.
 func parse(body []byte, maxPayload int) (*message, error) {
 	m := &message{}
 	var seen uint
-	err := members(body, func(name string, raw []byte) error {
+	err := members(string(body), func(name, raw string) error {
 		bit, err := m.set(name, raw)
 		if err != nil {
 			return err
@@ -60,7 +62,7 @@ func parse(body []byte, maxPayload int) (*message, error) {
 }
 
 // set stores one member and returns its bit.
-func (m *message) set(name string, raw []byte) (bit uint, err error) {
+func (m *message) set(name, raw string) (bit uint, err error) {
 	text := func(to *string) {
 		if raw[0] != '"' {
 			err = problem.New(problem.InvalidEvent, name+" isn't a string").At(name)
@@ -70,7 +72,7 @@ func (m *message) set(name string, raw []byte) (bit uint, err error) {
 	}
 	switch name {
 	case "device":
-		m.targets = []string{""}
+		m.targets = m.one[:]
 		text(&m.targets[0])
 		return hasDevice, err
 	case "devices":
@@ -81,7 +83,7 @@ func (m *message) set(name string, raw []byte) (bit uint, err error) {
 		text(&m.typ)
 		return hasType, err
 	case "payload":
-		m.payload = string(raw) // as it is: the producer's bytes are the device's
+		m.payload = raw // as it is: the producer's bytes are the device's
 		return hasPayload, nil
 	case "text":
 		text(&m.payload)
@@ -100,30 +102,30 @@ func (m *message) set(name string, raw []byte) (bit uint, err error) {
 	}
 }
 
-func deviceList(raw []byte) ([]string, error) {
+func deviceList(raw string) ([]string, error) {
 	const field = "devices"
 	if raw[0] != '[' {
 		return nil, problem.New(problem.InvalidEvent, "devices isn't an array of device IDs").At(field)
 	}
 	var devices []string
 	seen := make(map[string]struct{})
-	err := elements(raw, func(raw []byte) error {
-		at := fmt.Sprintf("%s[%d]", field, len(devices))
+	err := elements(raw, func(raw string) error {
+		at := func() string { return fmt.Sprintf("%s[%d]", field, len(devices)) }
 		if len(devices) == MaxDevices {
 			return problem.New(problem.TooManyDevices, fmt.Sprintf("devices has more than %d members", MaxDevices)).At(field)
 		}
 		if raw[0] != '"' {
-			return problem.New(problem.InvalidEvent, at+" isn't a string").At(at)
+			return problem.New(problem.InvalidEvent, at()+" isn't a string").At(at())
 		}
 		device, err := unquote(raw)
 		if err != nil {
 			return err
 		}
 		if err := event.ValidateDevice(device); err != nil {
-			return problem.New(problem.InvalidEvent, reasonOf(err)).At(at)
+			return problem.New(problem.InvalidEvent, reasonOf(err)).At(at())
 		}
 		if _, twice := seen[device]; twice {
-			return problem.New(problem.DuplicateMember, fmt.Sprintf("the device %q stands twice in devices", device)).At(at)
+			return problem.New(problem.DuplicateMember, fmt.Sprintf("the device %q stands twice in devices", device)).At(at())
 		}
 		seen[device] = struct{}{}
 		devices = append(devices, device)

@@ -19,20 +19,26 @@ const (
 
 // Metrics counts what publishers send. Make one for each registry.
 type Metrics struct {
-	events   *prometheus.CounterVec
+	events   map[string]prometheus.Counter // by result
 	entries  prometheus.Counter
 	bytes    prometheus.Counter
-	duration *prometheus.HistogramVec
+	duration map[form]prometheus.Observer
 	inFlight prometheus.Gauge
 }
 
 // NewMetrics registers the metrics, each label value at zero.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
+	events := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "downlink_publish_events_total",
+		Help: "Events that publishers sent, by what became of them: stored, replayed (an idempotency key was repeated), invalid, too_large, conflict, unavailable (the log didn't confirm), failed. A broadcast or a list of devices counts once.",
+	}, []string{"result"})
+	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "downlink_publish_request_seconds",
+		Help:    "Time from the header of a publish request to the end of its answer, in seconds; form is single, batch, or unknown (refused unread).",
+		Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
+	}, []string{"form"})
 	m := &Metrics{
-		events: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "downlink_publish_events_total",
-			Help: "Events that publishers sent, by what became of them: stored, replayed (an idempotency key was repeated), invalid, too_large, conflict, unavailable (the log didn't confirm), failed. A broadcast or a list of devices counts once.",
-		}, []string{"result"}),
+		events: make(map[string]prometheus.Counter),
 		entries: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "downlink_publish_entries_total",
 			Help: "Entries that the log confirmed for publishers; a broadcast makes one for each shard.",
@@ -41,29 +47,25 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "downlink_publish_payload_bytes_total",
 			Help: "Bytes of payload in those entries.",
 		}),
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "downlink_publish_request_seconds",
-			Help:    "Time from the header of a publish request to the end of its answer, in seconds; form is single, batch, or unknown (refused unread).",
-			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
-		}, []string{"form"}),
+		duration: make(map[form]prometheus.Observer),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "downlink_publish_requests_in_flight",
 			Help: "Publish requests that are being answered.",
 		}),
 	}
 	for _, result := range []string{resultStored, resultReplayed, resultInvalid, resultTooLarge, resultConflict, resultUnavailable, resultFailed} {
-		m.events.WithLabelValues(result)
+		m.events[result] = events.WithLabelValues(result)
 	}
 	for _, f := range []form{formSingle, formBatch, formUnknown} {
-		m.duration.WithLabelValues(string(f))
+		m.duration[f] = duration.WithLabelValues(string(f))
 	}
-	reg.MustRegister(m.events, m.entries, m.bytes, m.duration, m.inFlight)
+	reg.MustRegister(events, m.entries, m.bytes, duration, m.inFlight)
 	return m
 }
 
 // count counts a message that was refused or not stored whole.
 func (m *Metrics) count(d *problem.Document) {
-	m.events.WithLabelValues(resultOf(d)).Inc()
+	m.events[resultOf(d)].Inc()
 }
 
 func resultOf(d *problem.Document) string {

@@ -10,13 +10,14 @@ import (
 	"downlink/internal/eventlog"
 )
 
-// A plan collects messages into one call of the log.
+// A plan collects messages into one call of the log. The log may read it after
+// the call has given up, so each call has its own.
 type plan struct {
 	shards  int
 	appends []eventlog.Append
-	last    map[int]int // shard -> its newest append
-	entries int
-	bytes   int
+	slots   []slot
+	events  []event.Event // room for the next ones
+	bytes   int           // of payload
 }
 
 // A slot is where the result of one target of a message will be.
@@ -26,45 +27,59 @@ type slot struct {
 	target        string
 }
 
-func newPlan(shards int) *plan {
-	return &plan{shards: shards, last: make(map[int]int)}
+// newPlan has room for so many entries at once; more may come.
+func newPlan(shards, room int) *plan {
+	return &plan{shards: shards, appends: make([]eventlog.Append, 0, room), slots: make([]slot, 0, room), events: make([]event.Event, 0, room)}
 }
 
 // add plans a message and returns a slot for each of its entries, in the order
-// of the answer. With an idempotency key the message gets appends of its own,
-// one for each shard it touches: the key stands for all of it there.
+// of the answer.
 func (p *plan) add(m *message, once *eventlog.Once) []slot {
-	first := len(p.appends)
-	if event.ToAll(m.targets[0]) && !m.list {
-		slots := make([]slot, p.shards)
-		for shard := range slots {
-			slots[shard] = p.put(shard, m, m.targets[0], once, first)
+	first := len(p.slots)
+	switch {
+	case event.ToAll(m.targets[0]) && !m.list:
+		for shard := range p.shards {
+			p.put(shard, m, m.targets[0], once)
 		}
-		return slots
+	case once != nil && len(m.targets) > 1:
+		p.group(m, once)
+	default:
+		for _, device := range m.targets {
+			p.put(event.Shard(device, p.shards), m, device, once)
+		}
 	}
-	slots := make([]slot, len(m.targets))
-	for i, device := range m.targets {
-		slots[i] = p.put(event.Shard(device, p.shards), m, device, once, first)
-	}
-	return slots
+	return p.slots[first:len(p.slots):len(p.slots)]
 }
 
-// put adds one event to the newest append of its shard if it may share that:
-// events without a key share any append without one, events with a key only
-// those of their own message, which start at first. An older append isn't
-// looked for, because that would change the order of a device's events.
-func (p *plan) put(shard int, m *message, target string, once *eventlog.Once, first int) slot {
-	i, ok := p.last[shard]
-	if !ok || (once == nil && p.appends[i].Once != nil) || (once != nil && i < first) {
-		i = len(p.appends)
-		p.appends = append(p.appends, eventlog.Append{Shard: shard, Once: once})
-		p.last[shard] = i
+// put gives an entry an append of its own.
+func (p *plan) put(shard int, m *message, target string, once *eventlog.Once) {
+	if len(p.events) == cap(p.events) {
+		p.events = make([]event.Event, 0, 1+cap(p.events))
 	}
-	a := &p.appends[i]
-	a.Events = append(a.Events, m.event(target))
-	p.entries++
+	n := len(p.events)
+	p.events = append(p.events, m.event(target))
+	p.slots = append(p.slots, slot{append: len(p.appends), shard: shard, target: target})
+	p.appends = append(p.appends, eventlog.Append{Shard: shard, Events: p.events[n : n+1 : n+1], Once: once})
 	p.bytes += len(m.payload)
-	return slot{append: i, event: len(a.Events) - 1, shard: shard, target: target}
+}
+
+// group makes one append for each shard that a message with an idempotency key
+// touches: the key stands for all of the message there.
+func (p *plan) group(m *message, once *eventlog.Once) {
+	places := make(map[int]int) // shard -> its append
+	for _, device := range m.targets {
+		shard := event.Shard(device, p.shards)
+		i, ok := places[shard]
+		if !ok {
+			places[shard] = len(p.appends)
+			p.put(shard, m, device, once)
+			continue
+		}
+		a := &p.appends[i]
+		p.slots = append(p.slots, slot{append: i, event: len(a.Events), shard: shard, target: device})
+		a.Events = append(a.Events, m.event(device))
+		p.bytes += len(m.payload)
+	}
 }
 
 // once is the condition under which a message with an idempotency key is

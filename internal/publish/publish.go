@@ -5,11 +5,12 @@
 package publish
 
 import (
-	"context"
+	"bufio"
 	"log/slog"
 	"mime"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"downlink/internal/eventlog"
@@ -71,6 +72,9 @@ type Handler struct {
 	maxBody int
 	metrics *Metrics
 
+	patience patience
+	texts    sync.Pool // of *[]byte, for a single request's body and answer
+	readers  sync.Pool // of *bufio.Reader, for a batch's lines
 	troubles troubles
 }
 
@@ -86,9 +90,12 @@ func New(o Options) *Handler {
 		o.Publisher = func(*http.Request) string { return "" }
 	}
 	return &Handler{
-		opts:    o,
-		maxBody: escapeFactor*o.MaxEventBytes + bodyRest,
-		metrics: o.Metrics,
+		opts:     o,
+		maxBody:  escapeFactor*o.MaxEventBytes + bodyRest,
+		metrics:  o.Metrics,
+		patience: patience{limit: o.AppendTimeout},
+		texts:    sync.Pool{New: func() any { return new([]byte) }},
+		readers:  sync.Pool{New: func() any { return bufio.NewReaderSize(nil, linesBuffer) }},
 	}
 }
 
@@ -100,7 +107,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 	body := newSlowBody(w, r, h.opts.BodyTimeout)
 	form, fault := formOf(r)
-	defer func() { h.metrics.duration.WithLabelValues(string(form)).Observe(time.Since(start).Seconds()) }()
+	defer func() { h.metrics.duration[form].Observe(time.Since(start).Seconds()) }()
 	switch {
 	case fault != nil:
 		if fault.Status == http.StatusMethodNotAllowed {
@@ -124,6 +131,12 @@ const (
 	formUnknown form = "unknown" // refused before it was read
 )
 
+// The media types of the forms, and of their answers.
+const (
+	typeSingle = "application/json"
+	typeBatch  = "application/x-ndjson"
+)
+
 // formOf refuses what isn't a POST of a known media type. Without a type too:
 // a browser sends a cross-site POST unasked as long as it isn't one of these.
 func formOf(r *http.Request) (form, *problem.Document) {
@@ -134,6 +147,12 @@ func formOf(r *http.Request) (form, *problem.Document) {
 		return formUnknown, problem.New(problem.UnsupportedMedia, "the body is encoded ("+clip(e)+")")
 	}
 	given := r.Header.Get("Content-Type")
+	switch given { // as nearly everybody writes them
+	case typeSingle:
+		return formSingle, nil
+	case typeBatch:
+		return formBatch, nil
+	}
 	media, params, err := mime.ParseMediaType(given)
 	if c := params["charset"]; err == nil && c != "" && !strings.EqualFold(c, "utf-8") {
 		return formUnknown, problem.New(problem.UnsupportedMedia, "the charset is "+clip(c)+", not UTF-8")
@@ -141,21 +160,18 @@ func formOf(r *http.Request) (form, *problem.Document) {
 	switch {
 	case given == "":
 		return formUnknown, problem.New(problem.UnsupportedMedia, "the request has no Content-Type")
-	case err == nil && media == "application/json":
+	case err == nil && media == typeSingle:
 		return formSingle, nil
-	case err == nil && media == "application/x-ndjson":
+	case err == nil && media == typeBatch:
 		return formBatch, nil
 	default:
 		return formUnknown, problem.New(problem.UnsupportedMedia, "the Content-Type is "+clip(given))
 	}
 }
 
-// append stores a plan's events. A client that goes away doesn't undo its
-// request: half of a broadcast would be worse than all of it.
-func (h *Handler) append(ctx context.Context, p *plan) []eventlog.Result {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.opts.AppendTimeout)
-	defer cancel()
-	return h.opts.Log.Append(ctx, p.appends)
+// append stores a plan's events.
+func (h *Handler) append(p *plan) []eventlog.Result {
+	return h.opts.Log.Append(h.patience.context(), p.appends)
 }
 
 // clip shortens what a client sent, for use in a message.

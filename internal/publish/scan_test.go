@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -85,7 +86,7 @@ func FuzzLines(f *testing.F) {
 			}
 		}
 		for name, r := range map[string]io.Reader{"whole": bytes.NewReader(input), "byte by byte": iotest.OneByteReader(bytes.NewReader(input))} {
-			if got := collect(newLines(r, limit)); !slices.Equal(got, want) {
+			if got := collect(newLines(bufio.NewReader(r), limit)); !slices.Equal(got, want) {
 				t.Errorf("%s: %q, want %q", name, got, want)
 			}
 		}
@@ -112,7 +113,7 @@ func collect(l *lines) []string {
 func TestPlanKeepsOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		shards := rapid.IntRange(1, 5).Draw(t, "shards")
-		p := newPlan(shards)
+		p := newPlan(shards, 1)
 		want := map[int][]string{} // shard -> payloads
 		type check struct {
 			s    slot

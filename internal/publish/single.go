@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"time"
 
 	"downlink/internal/event"
@@ -14,18 +15,20 @@ import (
 )
 
 // single answers a request with one message.
-func (h *Handler) single(w http.ResponseWriter, r *http.Request, body io.Reader) {
-	m, err := h.readSingle(w, r, body)
+func (h *Handler) single(w http.ResponseWriter, r *http.Request, body *slowBody) {
+	text, _ := h.texts.Get().(*[]byte)
+	defer h.recycle(text)
+	m, err := h.readSingle(w, r, body, text)
 	if err != nil {
 		d := asProblem(err)
 		h.metrics.count(d)
 		problem.Write(w, d)
 		return
 	}
-	p := newPlan(h.opts.Shards)
+	p := newPlan(h.opts.Shards, 1)
 	slots := p.add(m, m.once(h.opts.Publisher(r)))
-	results := h.append(r.Context(), p)
-	o := outcomeOf(slots, results)
+	results := h.append(p)
+	o := outcomeOf(make([]stored, 0, len(slots)), slots, results)
 	h.account(m, o)
 	if o.fault != nil {
 		h.logTrouble(o)
@@ -33,17 +36,28 @@ func (h *Handler) single(w http.ResponseWriter, r *http.Request, body io.Reader)
 		return
 	}
 	// On HTTP/2 a client may open no window for its answer.
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(h.opts.BodyTimeout))
+	_ = body.conn.SetWriteDeadline(time.Now().Add(h.opts.BodyTimeout))
 	header := w.Header()
-	header.Set("Content-Type", "application/json")
+	header.Set("Content-Type", typeSingle)
 	header.Set("Cache-Control", "no-store")
 	if o.replayed {
 		header.Set(ReplayedHeader, "true")
 	}
-	_, _ = w.Write(appendOutcome(nil, m, o, false)) // the client has gone: nobody to tell
+	*text = appendOutcome((*text)[:0], m, o, false)
+	_, _ = w.Write(*text) // the client has gone: nobody to tell
 }
 
-func (h *Handler) readSingle(w http.ResponseWriter, r *http.Request, body io.Reader) (*message, error) {
+// keptText is the largest buffer that waits for the next request.
+const keptText = 64 << 10
+
+func (h *Handler) recycle(text *[]byte) {
+	if cap(*text) <= keptText {
+		h.texts.Put(text)
+	}
+}
+
+// readSingle reads the message into text, of which it keeps nothing.
+func (h *Handler) readSingle(w http.ResponseWriter, r *http.Request, body *slowBody, text *[]byte) (*message, error) {
 	key, err := headerKey(r)
 	if err != nil {
 		return nil, err
@@ -53,11 +67,10 @@ func (h *Handler) readSingle(w http.ResponseWriter, r *http.Request, body io.Rea
 		w.Header().Set("Connection", "close")
 		return nil, h.bodyTooLarge()
 	}
-	text, err := h.readBody(w, r, body)
-	if err != nil {
+	if err := h.readBody(w, r, body, text); err != nil {
 		return nil, err
 	}
-	m, err := parse(text, h.opts.MaxEventBytes)
+	m, err := parse(*text, h.opts.MaxEventBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -71,20 +84,25 @@ func (h *Handler) readSingle(w http.ResponseWriter, r *http.Request, body io.Rea
 	return m, nil
 }
 
-func (h *Handler) readBody(w http.ResponseWriter, r *http.Request, body io.Reader) ([]byte, error) {
+func (h *Handler) readBody(w http.ResponseWriter, r *http.Request, body io.Reader, text *[]byte) error {
+	if n := int(r.ContentLength); 0 < n && n <= keptText {
+		*text = slices.Grow((*text)[:0], n)[:n]
+		if _, err := io.ReadFull(body, *text); err != nil {
+			return h.readFault(err)
+		}
+		return nil
+	}
 	limited := http.MaxBytesReader(w, io.NopCloser(body), int64(h.maxBody))
-	var buf bytes.Buffer
-	if n := r.ContentLength; n > 0 {
-		// A promised length isn't yet memory: it grows as bytes come.
-		buf.Grow(int(min(n, 64<<10)) + bytes.MinRead)
+	// A promised length isn't yet memory: it grows as bytes come.
+	buf := bytes.NewBuffer((*text)[:0])
+	if _, err := io.Copy(buf, limited); err != nil {
+		return h.readFault(err)
 	}
-	if _, err := io.Copy(&buf, limited); err != nil {
-		return nil, h.readFault(err)
-	}
+	*text = buf.Bytes()
 	if buf.Len() == 0 {
-		return nil, problem.New(problem.InvalidJSON, "the body is empty")
+		return problem.New(problem.InvalidJSON, "the body is empty")
 	}
-	return buf.Bytes(), nil
+	return nil
 }
 
 // readFault says why a body can't be read to its end.
@@ -106,7 +124,7 @@ func (h *Handler) bodyTooLarge() *problem.Document {
 
 // headerKey reads the Idempotency-Key header; it is empty if there is none.
 func headerKey(r *http.Request) (string, error) {
-	values := r.Header.Values(IdempotencyHeader)
+	values := r.Header[IdempotencyHeader] // the name is canonical
 	if len(values) == 0 {
 		return "", nil
 	}
@@ -133,9 +151,9 @@ func (h *Handler) account(m *message, o outcome) {
 		h.metrics.count(o.fault)
 		fresh = len(o.stored)
 	case o.replayed:
-		h.metrics.events.WithLabelValues(resultReplayed).Inc()
+		h.metrics.events[resultReplayed].Inc()
 	default:
-		h.metrics.events.WithLabelValues(resultStored).Inc()
+		h.metrics.events[resultStored].Inc()
 		fresh = len(o.stored)
 	}
 	h.metrics.entries.Add(float64(fresh))
