@@ -23,6 +23,7 @@ const (
 	rueidis    = "github.com/redis/rueidis"
 	pebble     = "github.com/cockroachdb/pebble/v2"
 	kong       = "github.com/alecthomas/kong"
+	gojwt      = "github.com/golang-jwt/jwt/v5"
 	yaml       = "github.com/goccy/go-yaml"
 	xtime      = "golang.org/x/time"
 	xsys       = "golang.org/x/sys"
@@ -62,11 +63,14 @@ var rules = map[string]rule{
 	// The edges: none of them is imported by the flow.
 	"config":  {mods: kong + " " + yaml, why: "packages see plain Options, never the configuration"},
 	"metrics": {mods: prometheus, why: "the registry; each package keeps its own metrics"},
+	"auth":    {may: "event backoff", mods: gojwt, why: "turns a token into an identity; it answers nobody"},
+	"certs":   {why: "a certificate that can be exchanged; it knows no listener"},
+	"reload":  {why: "a rhythm; what is in the files is their owners' business"},
 	"server":  {may: "problem", mods: xsys, why: "listeners and their limits; what is served is handed in"},
 
 	// Assembly.
 	"gateway": {
-		may:  "event frame problem backoff eventlog eventlog/redislog eventlog/filelog publish tail sweep shard session conn sse metrics server",
+		may:  "event frame problem backoff eventlog eventlog/redislog eventlog/filelog publish tail sweep shard session conn sse metrics server auth certs reload",
 		mods: prometheus,
 		why:  "the one place that knows every stage's concrete type; it takes Options too, so that a test can run three in one process",
 	},

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"downlink/internal/auth"
 	"downlink/internal/event"
 	"downlink/internal/eventlog"
 	"downlink/internal/session"
@@ -24,6 +25,9 @@ func TestEveryWordIsExplained(t *testing.T) {
 	}
 	for _, r := range sse.Refusals() {
 		heading("refusal", string(r))
+	}
+	for _, f := range auth.Failures() {
+		heading("failure", string(f))
 	}
 	for _, r := range event.Reasons() {
 		heading("resync", string(r))

@@ -7,6 +7,7 @@ import (
 	"text/tabwriter"
 
 	"downlink/internal/config"
+	"downlink/internal/gateway"
 	"downlink/internal/metrics"
 )
 
@@ -20,6 +21,10 @@ func (c *checkCmd) Run(loader *config.Loader, io console) error {
 	if err := loader.Check(&c.Config); err != nil {
 		return usage(fmt.Errorf("%w\nNothing was started", err))
 	}
+	files, err := gateway.CheckFiles(options(&c.Config, "", slog.New(slog.DiscardHandler)))
+	if err != nil {
+		return usage(fmt.Errorf("%w\nNothing was started", err))
+	}
 	t := tabwriter.NewWriter(io.out, 0, 0, 2, ' ', 0)
 	for _, s := range loader.Settings(&c.Config) {
 		value := s.Value
@@ -31,7 +36,7 @@ func (c *checkCmd) Run(loader *config.Loader, io console) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	for _, w := range loader.Warnings(&c.Config) {
+	for _, w := range append(loader.Warnings(&c.Config), files...) {
 		fmt.Fprintln(io.err, "warning:", w) //nolint:errcheck // nowhere else to complain
 	}
 	return nil
@@ -50,6 +55,9 @@ func (c *serveCmd) Run(loader *config.Loader, io console) error {
 	logger := newLogger(io.err, c.LogLevel, c.LogFormat)
 	for _, w := range loader.Warnings(&c.Config) {
 		logger.Warn("a setting is likely to be regretted", "why", w)
+	}
+	if _, err := gateway.CheckFiles(options(&c.Config, "", logger)); err != nil {
+		return usage(err)
 	}
 	return serve(&c.Config, metrics.ReadBuild(version).Version, io.out, logger)
 }

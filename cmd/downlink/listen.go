@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/signal"
 	"strings"
@@ -17,7 +20,9 @@ import (
 
 // listenCmd is a device on the terminal.
 type listenCmd struct {
-	Device     string        `required:"" placeholder:"ID" help:"Device to be. Works where the gateway runs without authentication."`
+	Device     string        `placeholder:"ID" help:"Device to be, where the gateway runs without authentication."`
+	TokenFile  string        `placeholder:"FILE" help:"File with the token that says which device to be, where the gateway checks tokens."`
+	CAFile     string        `name:"ca-file" placeholder:"FILE" help:"Certificates that vouch for an https gateway, instead of the system's."`
 	URL        string        `name:"url" default:"http://127.0.0.1:8080" env:"DOWNLINK_URL" help:"The gateway's devices' port."`
 	CursorFile string        `placeholder:"FILE" help:"Keep the position here, so that the next run continues where this one ended."`
 	Earliest   bool          `help:"Without a position, ask for all that the gateway's window still holds."`
@@ -25,15 +30,30 @@ type listenCmd struct {
 	Silence    time.Duration `default:"1m" help:"Reconnect when the gateway sends nothing for so long: three of its keep-alives."`
 }
 
+// Validate is called by kong.
+func (c *listenCmd) Validate() error {
+	if (c.Device == "") == (c.TokenFile == "") {
+		return errors.New("say which device to be: --device ID where the gateway runs without authentication, --token-file FILE where it checks tokens")
+	}
+	return nil
+}
+
 // Run prints events until a signal. An event is committed after it was printed.
 func (c *listenCmd) Run(io console) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
 	device := client.Client{URL: c.URL, Device: c.Device, Earliest: c.Earliest, Silence: c.Silence}
+	var err error
+	if device.Token, err = c.token(); err != nil {
+		return usage(err)
+	}
+	if device.HTTPClient, err = c.http(); err != nil {
+		return usage(err)
+	}
 	if c.CursorFile != "" {
 		device.Cursors = &client.FileStore{Path: c.CursorFile}
 	}
-	err := device.Run(ctx, client.Handler{
+	err = device.Run(ctx, client.Handler{
 		Event: func(_ context.Context, e client.Event) error {
 			return c.print(io, listened{ID: e.ID, Type: e.Type, Data: e.Data})
 		},
@@ -50,6 +70,42 @@ func (c *listenCmd) Run(io console) error {
 		return refused(err)
 	}
 	return err
+}
+
+// token is what the token file holds, without the line end.
+func (c *listenCmd) token() (string, error) {
+	if c.TokenFile == "" {
+		return "", nil
+	}
+	text, err := os.ReadFile(c.TokenFile)
+	if err != nil {
+		return "", fmt.Errorf("the token can't be read: %w", err)
+	}
+	token := strings.TrimSpace(string(text))
+	if token == "" {
+		return "", fmt.Errorf("%s holds no token", c.TokenFile)
+	}
+	return token, nil
+}
+
+// http trusts what the CA file holds; nil without one.
+func (c *listenCmd) http() (*http.Client, error) {
+	if c.CAFile == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(c.CAFile)
+	if err != nil {
+		return nil, fmt.Errorf("the certificates can't be read: %w", err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%s holds no certificate in PEM form", c.CAFile)
+	}
+	return &http.Client{Transport: &http.Transport{
+		Proxy:             http.ProxyFromEnvironment,
+		TLSClientConfig:   &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+		ForceAttemptHTTP2: true,
+	}}, nil
 }
 
 // listened is an event as it is printed.

@@ -34,6 +34,8 @@ func serve(c *config.Config, version string, out io.Writer, logger *slog.Logger)
 // options are the settings as the gateway takes them.
 func options(c *config.Config, version string, logger *slog.Logger) gateway.Options {
 	return gateway.Options{
+		Tokens:            tokens(c),
+		Certificate:       gateway.CertFiles{Cert: c.TLSCert, Key: c.TLSKey},
 		Listen:            c.Listen,
 		BackendListen:     c.BackendListen,
 		ReadHeaderTimeout: c.ReadHeaderTimeout,
@@ -64,10 +66,30 @@ func options(c *config.Config, version string, logger *slog.Logger) gateway.Opti
 	}
 }
 
+// tokens are the settings for device tokens; nil without.
+func tokens(c *config.Config) *gateway.TokenOptions {
+	if c.Auth != "jwt" {
+		return nil
+	}
+	return &gateway.TokenOptions{
+		HMACSecretFile: c.JWTSecret, PublicKeysFile: c.JWTKeys,
+		JWKS:    gateway.JWKSOptions{URL: c.JWKSURL, CAFile: c.JWKSCA, Refresh: c.JWKSRefresh, MaxAge: c.JWKSMaxAge},
+		Issuers: c.JWTIssuers.Items(), Audiences: c.JWTAudiences.Items(), Leeway: c.JWTLeeway,
+		DeviceClaim: c.JWTDevice, GroupsClaim: c.JWTGroups, Cookie: c.JWTCookie,
+	}
+}
+
 // greet says where the gateway serves and what to try, once it serves. Its first three lines
 // have a fixed form that scripts may read.
 func greet(out io.Writer, c *config.Config, version string, device, backend net.Addr) {
 	deviceURL, backendURL := "http://"+reachable(device), "http://"+reachable(backend)
+	if c.TLSCert != "" {
+		deviceURL = "https://" + reachable(device)
+	}
+	ask := "'" + deviceURL + "/events?device=demo'"
+	if c.Auth == "jwt" {
+		ask = `-H "Authorization: Bearer $TOKEN" '` + deviceURL + "/events'"
+	}
 	raw := ""
 	if !strings.HasPrefix(c.Log, "file:") {
 		raw = fmt.Sprintf(`The same, past this gateway:
@@ -80,12 +102,12 @@ devices:  %[2]s
 back end: %[3]s
 
 A device, in a second terminal:
-  curl -N '%[2]s/events?device=demo'
+  curl -N %[6]s
 An event for it, in a third:
   %[4]s publish --backend %[3]s --device demo --type hello '{"from":"the centre"}'
 %[5]sMetrics: %[3]s/metrics
 
-`, version, deviceURL, backendURL, os.Args[0], raw)
+`, version, deviceURL, backendURL, os.Args[0], raw, ask)
 }
 
 // redisCLI is the arguments by which redis-cli finds the log's server. The

@@ -40,6 +40,7 @@ func (l *Loader) Check(c *Config) error {
 	}
 	c.checkListeners(add)
 	c.checkLog(add)
+	c.checkTokens(add)
 	c.checkFiles(add)
 	if c.SweepEvery > c.Window && !bad["window"] {
 		add("sweep_interval", fmt.Sprintf("is longer than window (%s); choose at most that", formatDuration(c.Window)))
@@ -54,12 +55,13 @@ func (l *Loader) Check(c *Config) error {
 // each, and settings in the environment that nobody reads.
 func (l *Loader) Warnings(c *Config) []string {
 	var warnings []string
-	if host, _, err := net.SplitHostPort(c.Listen); err == nil && c.NoAuth && !loopback(host) {
+	if host, _, err := net.SplitHostPort(c.Listen); err == nil && c.NoAuth && c.Auth == "none" && !loopback(host) {
 		warnings = append(warnings, fmt.Sprintf("listen %s with auth none: whoever reaches this port can be any device", c.Listen))
 	}
 	if host, _, err := net.SplitHostPort(c.BackendListen); err == nil && !loopback(host) {
 		warnings = append(warnings, fmt.Sprintf("backend_listen %s isn't loopback and has no authentication: whoever reaches this port can send to every device", c.BackendListen))
 	}
+	warnings = append(warnings, c.tokenWarnings()...)
 	for _, name := range l.strayVariables() {
 		warnings = append(warnings, name+" is set in the environment but is not a setting"+
 			suggest(strings.ToLower(strings.TrimPrefix(name, EnvPrefix)), l.known))
@@ -172,10 +174,19 @@ func (c *Config) checkFiles(add func(name, reason string)) {
 	checkFile("redis_ca_file", c.RedisCAFile)
 	checkFile("redis_cert_file", c.RedisCert)
 	checkFile("redis_key_file", c.RedisKey)
-	switch {
-	case c.RedisCert != "" && c.RedisKey == "":
-		add("redis_cert_file", "needs redis_key_file too")
-	case c.RedisCert == "" && c.RedisKey != "":
-		add("redis_key_file", "needs redis_cert_file too")
+	checkFile("tls_cert_file", c.TLSCert)
+	checkFile("tls_key_file", c.TLSKey)
+	checkFile("jwt_hmac_secret_file", c.JWTSecret)
+	checkFile("jwt_public_keys_file", c.JWTKeys)
+	checkFile("jwt_jwks_ca_file", c.JWKSCA)
+	checkPair := func(cert, certPath, key, keyPath string) {
+		switch {
+		case certPath != "" && keyPath == "":
+			add(cert, "needs "+key+" too")
+		case certPath == "" && keyPath != "":
+			add(key, "needs "+cert+" too")
+		}
 	}
+	checkPair("redis_cert_file", c.RedisCert, "redis_key_file", c.RedisKey)
+	checkPair("tls_cert_file", c.TLSCert, "tls_key_file", c.TLSKey)
 }

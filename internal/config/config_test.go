@@ -37,6 +37,8 @@ func TestDefaultsAreThoseOfTheDesign(t *testing.T) {
 	want := &config.Config{
 		Listen: ":8080", BackendListen: "127.0.0.1:9090", Auth: "none", NoAuth: true,
 		ReadHeaderTimeout: 5 * time.Second, ShutdownTimeout: 10 * time.Second,
+		JWKSRefresh: 5 * time.Minute, JWKSMaxAge: 24 * time.Hour, JWTLeeway: 10 * time.Second,
+		JWTDevice: "sub", JWTGroups: "groups", JWTCookie: "downlink_token",
 		Log: "file:downlink-data", Prefix: "pos-ev", Shards: 64,
 		Window: 15 * time.Minute, SweepEvery: 5 * time.Second, Failover: "cautious",
 		HotWindow: 64 << 20, PublishLimit: 5 * time.Second, MaxEvent: 1 << 20,

@@ -21,6 +21,7 @@ type Key struct {
 	Help    string // what it is, with its unit
 	Price   string // what more or less of it costs; may be empty
 	Secret  bool   // its value may hold a password
+	Shown   bool   // it is a URL, or several, that may be shown unless there is room for a password
 
 	field int // index in Config
 }
@@ -46,6 +47,7 @@ func Keys() []Key {
 			Help:    f.Tag.Get("help"),
 			Price:   f.Tag.Get("price"),
 			Secret:  f.Tag.Get("secret") != "",
+			Shown:   f.Tag.Get("shown") != "",
 			field:   i,
 		}
 		if f.Type.Kind() == reflect.Bool {
@@ -77,6 +79,9 @@ func kindName(t reflect.Type) string {
 
 // show is a value as it may be shown to anybody.
 func (k Key) show(text string) string {
+	if k.Shown && !strings.ContainsAny(text, "@?#") {
+		return text
+	}
 	_, rest, isURL := strings.Cut(text, "://")
 	if !isURL && (!k.Secret || strings.HasPrefix(text, "file:")) {
 		return text

@@ -68,6 +68,7 @@ func (l *Loader) Options() []kong.Option {
 		kong.TypeMapper(reflect.TypeFor[time.Duration](), l.mapper()),
 		kong.TypeMapper(reflect.TypeFor[Bytes](), l.mapper()),
 		kong.TypeMapper(reflect.TypeFor[int](), l.mapper()),
+		kong.TypeMapper(reflect.TypeFor[List](), listMapper()),
 		kong.Resolvers(kong.ResolverFunc(l.resolve)),
 		kong.ValueFormatter(helpText),
 	}

@@ -35,6 +35,8 @@ func parse(t reflect.Type, text string) (reflect.Value, error) {
 			return reflect.Value{}, errors.New("is neither true nor false")
 		}
 		return reflect.ValueOf(b), nil
+	case reflect.TypeFor[List]():
+		return reflect.ValueOf(List(text)), nil
 	default:
 		return reflect.ValueOf(text), nil
 	}

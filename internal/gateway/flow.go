@@ -43,7 +43,7 @@ const (
 )
 
 // startFlow makes the parts in the order in which an event passes them.
-func startFlow(o Options, log eventlog.Log, m instruments, reg prometheus.Registerer, failed chan<- error) (*flow, error) {
+func startFlow(o Options, log eventlog.Log, c *credentials, m instruments, reg prometheus.Registerer, failed chan<- error) (*flow, error) {
 	driver, err := newDriver(o)
 	if err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func startFlow(o Options, log eventlog.Log, m instruments, reg prometheus.Regist
 		Metrics: m.tail, Logger: o.Logger.With("part", "tail"),
 	})
 	f.events = sse.New(sse.Options{
-		Identify: sse.Open, Shards: f.shards,
+		Identify: c.identify, Shards: f.shards,
 		Driver:  f.driver,
 		Session: session.Options{MaxPending: o.PendingEvents, MaxBytes: o.PendingBytes},
 		Retry:   o.Retry, MaxAge: o.MaxConnectionAge,

@@ -6,11 +6,13 @@ package gateway
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -33,6 +35,10 @@ type Options struct {
 	BackendListen     string
 	ReadHeaderTimeout time.Duration
 	ShutdownTimeout   time.Duration
+
+	Tokens         *TokenOptions // how devices are known; nil: ?device= says it
+	Certificate    CertFiles     // of the devices' port
+	ReloadInterval time.Duration // how often files of keys and certificates are read again; 0 means 5 s
 
 	Log            LogOptions
 	HotWindowBytes int
@@ -63,6 +69,7 @@ type Gateway struct {
 	opts     Options
 	registry *prometheus.Registry
 	metrics  instruments
+	identity *credentials
 	starting http.Handler // answers devices until the log has been reached
 	device   *server.Server
 	backend  *server.Server
@@ -82,16 +89,23 @@ func New(o Options) (*Gateway, error) {
 	}
 	g := &Gateway{opts: o, failed: make(chan error, 1), registry: metrics.NewRegistry(metrics.ReadBuild(o.Version))}
 	g.metrics = newInstruments(g.registry)
+	var err error
+	if g.identity, err = openCredentials(o, g.metrics); err != nil {
+		return nil, err
+	}
+	if why := g.identity.trouble(); why != "" {
+		o.Logger.Warn("the certificate is likely to be regretted", "why", why)
+	}
 	g.starting = sse.Starting(o.Retry, g.metrics.sse)
 	devices, backends, err := shareDescriptors()
 	if err != nil {
 		return nil, err
 	}
-	g.device, err = g.listen(deviceListener, o.Listen, devices, server.Device(http.HandlerFunc(g.events), g.Ready))
+	g.device, err = g.listen(deviceListener, o.Listen, devices, g.identity.tls(), server.Device(http.HandlerFunc(g.events), g.Ready))
 	if err != nil {
 		return nil, err
 	}
-	g.backend, err = g.listen(backendListener, o.BackendListen, backends,
+	g.backend, err = g.listen(backendListener, o.BackendListen, backends, nil,
 		server.Backend(http.HandlerFunc(g.publish), publish.OpenAPI(), metrics.Handler(g.registry, o.Logger), g.Ready))
 	if err != nil {
 		g.device.Close()
@@ -100,9 +114,9 @@ func New(o Options) (*Gateway, error) {
 	return g, nil
 }
 
-func (g *Gateway) listen(name, address string, maxConnections int, h http.Handler) (*server.Server, error) {
+func (g *Gateway) listen(name, address string, maxConnections int, cert *tls.Config, h http.Handler) (*server.Server, error) {
 	return server.Listen(server.Options{
-		Name: name, Address: address, Handler: h, Logger: g.opts.Logger, Metrics: g.metrics.server,
+		Name: name, Address: address, Handler: h, TLS: cert, Logger: g.opts.Logger, Metrics: g.metrics.server,
 		MaxConnections: maxConnections, MaxHeaderBytes: maxHeaderBytes,
 		ReadHeaderTimeout: g.opts.ReadHeaderTimeout, WriteTimeout: g.opts.WriteTimeout,
 	})
@@ -118,6 +132,11 @@ func (g *Gateway) BackendAddr() net.Addr { return g.backend.Addr() }
 // lets requests finish, and returns nil. An error means that the gateway can't
 // serve: a listener failed, or the log refuses these settings.
 func (g *Gateway) Run(ctx context.Context) error {
+	fresh, cancel := context.WithCancel(context.Background())
+	var keeping sync.WaitGroup
+	keeping.Go(func() { g.identity.run(fresh) })
+	defer keeping.Wait()
+	defer cancel()
 	failed := make(chan error, 2)
 	go func() { failed <- g.device.Serve() }()
 	go func() { failed <- g.backend.Serve() }()
@@ -170,7 +189,7 @@ func (g *Gateway) open(ctx context.Context) error {
 			if said != "" {
 				g.opts.Logger.Warn("the log has been reached")
 			}
-			f, err := startFlow(g.opts, log, g.metrics, g.registry, g.failed)
+			f, err := startFlow(g.opts, log, g.identity, g.metrics, g.registry, g.failed)
 			if err != nil {
 				return errors.Join(err, log.Close())
 			}
@@ -221,6 +240,8 @@ func (g *Gateway) Ready() (ok bool, why string) {
 		return false, "going out of service"
 	case f == nil:
 		return false, "the log has not been reached yet"
+	case !g.identity.ready():
+		return false, "the keys for device tokens have not been fetched yet"
 	case !f.tail.Ready():
 		return false, "the tail has no position yet, or the log moves and the tail does not"
 	}

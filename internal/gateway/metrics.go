@@ -3,11 +3,14 @@ package gateway
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"downlink/internal/auth"
+	"downlink/internal/certs"
 	"downlink/internal/eventlog"
 	"downlink/internal/eventlog/filelog"
 	"downlink/internal/eventlog/redislog"
 	"downlink/internal/metrics"
 	"downlink/internal/publish"
+	"downlink/internal/reload"
 	"downlink/internal/server"
 	"downlink/internal/shard"
 	"downlink/internal/sse"
@@ -26,6 +29,9 @@ type instruments struct {
 	sweep   *sweep.Metrics
 	sse     *sse.Metrics
 	server  *server.Metrics
+	auth    *auth.Metrics
+	certs   *certs.Metrics
+	reload  *reload.Metrics
 }
 
 func newInstruments(reg prometheus.Registerer) instruments {
@@ -38,6 +44,9 @@ func newInstruments(reg prometheus.Registerer) instruments {
 		sweep:   sweep.NewMetrics(reg),
 		sse:     sse.NewMetrics(reg),
 		server:  server.NewMetrics(reg, deviceListener, backendListener),
+		auth:    auth.NewMetrics(reg),
+		certs:   certs.NewMetrics(reg),
+		reload:  reload.NewMetrics(reg, tlsSource, jwtSource),
 	}
 }
 

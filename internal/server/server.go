@@ -6,6 +6,7 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -22,7 +23,8 @@ type Options struct {
 	ReadHeaderTimeout time.Duration
 	WriteTimeout      time.Duration // HTTP/2: a connection that takes nothing for so long is cut
 	MaxHeaderBytes    int
-	MaxConnections    int // beyond it a connection is closed at once; required
+	TLS               *tls.Config // nil: the listener speaks in the clear
+	MaxConnections    int         // beyond it a connection is closed at once; required
 	Metrics           *Metrics
 	Logger            *slog.Logger
 }
@@ -56,13 +58,15 @@ func Listen(o Options) (*Server, error) {
 	bound := &limited{Listener: listener, free: make(chan struct{}, o.MaxConnections), turnedAway: func() { o.Metrics.turnedAway(o.Name) }}
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(true)
+	protocols.SetHTTP2(o.TLS != nil)
+	protocols.SetUnencryptedHTTP2(o.TLS == nil)
 	return &Server{
 		name:     o.Name,
 		listener: bound,
 		http: &http.Server{
 			Handler:   settled(o.Handler, o.ReadHeaderTimeout),
 			Protocols: protocols,
+			TLSConfig: o.TLS,
 			// A stream's own deadline can't end it while the connection is
 			// blocked: the frame that resets it waits behind what blocks.
 			HTTP2:             &http.HTTP2Config{WriteByteTimeout: o.WriteTimeout, SendPingTimeout: o.WriteTimeout, PingTimeout: o.WriteTimeout},
@@ -80,7 +84,11 @@ func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 
 // Serve answers requests until Shutdown or Close; then it returns nil.
 func (s *Server) Serve() error {
-	if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+	serve := s.http.Serve
+	if s.http.TLSConfig != nil {
+		serve = func(l net.Listener) error { return s.http.ServeTLS(l, "", "") } // the certificate is the configuration's
+	}
+	if err := serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("the %s listener ended: %w", s.name, err)
 	}
 	return nil

@@ -10,11 +10,12 @@ const (
 	WriteTimeout EndReason = "write_timeout"    // the client took nothing for write_timeout
 	Unexpected   EndReason = "unexpected_bytes" // the client sent more than its request
 	Lifetime     EndReason = "lifetime"         // the connection reached its maximum age
+	Expired      EndReason = "expired"          // the device's credential expired
 	Draining     EndReason = "draining"         // the gateway goes out of service
 	Failed       EndReason = "failed"           // the transport can't stream
 )
 
 // EndReasons lists every reason, for metrics and documentation.
 func EndReasons() []EndReason {
-	return []EndReason{ClientGone, WriteTimeout, Unexpected, Lifetime, Draining, Failed}
+	return []EndReason{ClientGone, WriteTimeout, Unexpected, Lifetime, Expired, Draining, Failed}
 }

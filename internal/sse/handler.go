@@ -9,6 +9,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -22,12 +23,6 @@ import (
 	"downlink/internal/shard"
 )
 
-// Identity is who a request comes from.
-type Identity struct {
-	Device string
-	Groups []string // without prefix
-}
-
 // Shards finds the shard of a device.
 type Shards interface {
 	Of(device string) *shard.Shard
@@ -35,8 +30,9 @@ type Shards interface {
 
 // Options for a Handler.
 type Options struct {
-	// Identify says who asks. An error is shown to the client as it is, with
-	// the status of a *RefusedError or 400.
+	// Identify says who asks. An error is shown to the client as it is: a
+	// *LaterError as a refusal, an *UnauthorizedError or *RefusedError with its
+	// status, any other with 400.
 	Identify func(*http.Request) (Identity, error)
 	Shards   Shards
 	Driver   conn.Driver
@@ -76,7 +72,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	id, err := h.opts.Identify(r)
 	if err != nil {
-		h.refusals.reject(w, err)
+		h.refusals.unidentified(w, r, err)
 		return
 	}
 	start, err := startOf(r, id.Groups)
@@ -154,7 +150,7 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, id Identity, st
 	}
 	h.opts.Metrics.Active.Inc()
 	h.opts.Metrics.Connections.Inc()
-	c.Serve(w, r, h.first(), &stream{Session: s, handler: h, age: h.age(s)})
+	c.Serve(w, r, h.first(), &stream{Session: s, handler: h, age: h.age(s, id.Expires)})
 }
 
 // first is what goes out at once. A browser keeps the last retry for ever, so
@@ -165,11 +161,20 @@ func (h *Handler) first() []byte {
 
 func (h *Handler) retry() time.Duration { return backoff.Jitter(h.opts.Retry, 0.5) }
 
-func (h *Handler) age(s *session.Session) *time.Timer {
-	if h.opts.MaxAge <= 0 {
+// age ends the session at its maximum age or soon after its credential
+// expires, whichever comes first; nil if neither ever does.
+func (h *Handler) age(s *session.Session, expires time.Time) *time.Timer {
+	after, reason := backoff.Jitter(h.opts.MaxAge, 0.2), session.Lifetime
+	if !expires.IsZero() {
+		// An expiry in centuries must not overflow.
+		left := min(max(time.Until(expires), 0), math.MaxInt64-expirySpread) + backoff.Jitter(expirySpread/2, 1)
+		if h.opts.MaxAge <= 0 || left < after {
+			after, reason = left, session.Expired
+		}
+	} else if h.opts.MaxAge <= 0 {
 		return nil
 	}
-	return time.AfterFunc(backoff.Jitter(h.opts.MaxAge, 0.2), func() { s.End(session.Lifetime) })
+	return time.AfterFunc(after, func() { s.End(reason) })
 }
 
 // EndAll ends every session with a reason, and refuses new ones from now on.
@@ -182,7 +187,7 @@ func (h *Handler) Active() int { return h.sessions.len() }
 type stream struct {
 	*session.Session
 	handler *Handler
-	age     *time.Timer // nil without a maximum age
+	age     *time.Timer // nil if it may last for ever
 }
 
 // End implements conn.Stream.

@@ -18,11 +18,14 @@ type Refusal string
 const (
 	RefusedTooManyStreams Refusal = "streams_per_device"
 	RefusedDraining       Refusal = "draining"
-	RefusedStarting       Refusal = "starting" // the log hasn't been reached yet
+	RefusedStarting       Refusal = "starting"         // the log hasn't been reached yet
+	RefusedNoKeys         Refusal = "keys_unavailable" // the keys for tokens haven't been fetched yet
 )
 
 // Refusals lists every refusal, for metrics and documentation.
-func Refusals() []Refusal { return []Refusal{RefusedTooManyStreams, RefusedDraining, RefusedStarting} }
+func Refusals() []Refusal {
+	return []Refusal{RefusedTooManyStreams, RefusedDraining, RefusedStarting, RefusedNoKeys}
+}
 
 // A RefusedError is a request that can't become a stream as it is.
 type RefusedError struct {

@@ -1,0 +1,87 @@
+// Package certs owns the certificate that the devices' port shows: a pair of
+// files that can be loaded again while connections stay. It neither listens
+// nor watches. Its invariant: a pair that can't be used never takes the place
+// of one that can.
+package certs
+
+import (
+	"crypto/sha256"
+	"crypto/tls"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+)
+
+// A Pair is a certificate chain and its key, in two PEM files. Safe for
+// concurrent use.
+type Pair struct {
+	certFile, keyFile string
+	metrics           *Metrics
+	now               atomic.Pointer[loaded]
+}
+
+type loaded struct {
+	cert *tls.Certificate
+	sum  [sha256.Size]byte // of both files
+}
+
+// Open loads a pair. An error names the file and what is wrong, and nothing of
+// the key.
+func Open(certFile, keyFile string, m *Metrics) (*Pair, error) {
+	p := &Pair{certFile: certFile, keyFile: keyFile, metrics: m}
+	if _, err := p.Load(); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Load reads the files again and reports whether they have changed. After an
+// error the pair that was loaded before stays in use.
+func (p *Pair) Load() (changed bool, err error) {
+	cert, err := os.ReadFile(p.certFile)
+	if err != nil {
+		return false, err
+	}
+	key, err := os.ReadFile(p.keyFile)
+	if err != nil {
+		return false, err
+	}
+	h := sha256.New()
+	fmt.Fprintf(h, "%d:", len(cert)) //nolint:errcheck // a hash takes everything
+	h.Write(cert)
+	h.Write(key)
+	sum := [sha256.Size]byte(h.Sum(nil))
+	if now := p.now.Load(); now != nil && now.sum == sum {
+		return false, nil
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return false, fmt.Errorf("%s with %s: %w", p.certFile, p.keyFile, err)
+	}
+	p.now.Store(&loaded{&pair, sum})
+	p.metrics.notAfter.Set(float64(pair.Leaf.NotAfter.Unix()))
+	return true, nil
+}
+
+// Trouble says what is wrong with the certificate's dates; empty if nothing.
+func (p *Pair) Trouble(now time.Time) string {
+	leaf := p.now.Load().cert.Leaf
+	switch {
+	case now.After(leaf.NotAfter):
+		return "the certificate in " + p.certFile + " expired at " + leaf.NotAfter.UTC().Format(time.RFC3339) + ": devices refuse it"
+	case now.Before(leaf.NotBefore):
+		return "the certificate in " + p.certFile + " is not valid before " + leaf.NotBefore.UTC().Format(time.RFC3339) + ": devices refuse it"
+	}
+	return ""
+}
+
+// Config is for a listener: each handshake gets the pair that is in use then.
+func (p *Pair) Config() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			return p.now.Load().cert, nil
+		},
+	}
+}

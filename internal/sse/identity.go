@@ -1,0 +1,53 @@
+package sse
+
+import (
+	"errors"
+	"net/http"
+	"time"
+)
+
+// Identity is who a request comes from.
+type Identity struct {
+	Device  string
+	Groups  []string  // without prefix
+	Expires time.Time // the stream ends then, spread over expirySpread; zero: never
+}
+
+// expirySpread is how much longer than Identity.Expires a stream lasts at
+// most. Without it thousands of tokens made in one second would end, and come
+// back, in one.
+const expirySpread = 5 * time.Second
+
+// An UnauthorizedError is a request that proves no identity. Its answer is
+// final, for a native EventSource too: it must not try on with that token.
+type UnauthorizedError struct {
+	Status    int    // 401, or 400 if it can't be told what the client means
+	Reason    string // what is wrong and what to do; shown to the client
+	Challenge string // the header WWW-Authenticate
+}
+
+func (e *UnauthorizedError) Error() string { return e.Reason }
+
+// A LaterError is an identity that can't be known now.
+type LaterError struct {
+	Refusal Refusal // what the client is told, with a time to come back
+}
+
+func (e *LaterError) Error() string { return "come back later: " + string(e.Refusal) }
+
+// unidentified answers a request whose sender isn't known.
+func (f *refusals) unidentified(w http.ResponseWriter, r *http.Request, err error) {
+	if later, ok := errors.AsType[*LaterError](err); ok {
+		header(w, r, nil)
+		f.refuse(w, r, later.Refusal)
+		return
+	}
+	if denied, ok := errors.AsType[*UnauthorizedError](err); ok {
+		f.opts.Metrics.Rejected.Inc()
+		w.Header().Set("WWW-Authenticate", denied.Challenge)
+		w.Header().Set("Cache-Control", "no-store")
+		http.Error(w, denied.Reason, denied.Status)
+		return
+	}
+	f.reject(w, err)
+}
