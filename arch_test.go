@@ -33,6 +33,7 @@ const (
 	goleak     = "go.uber.org/goleak"
 	chromedp   = "github.com/chromedp/chromedp"
 	cdproto    = "github.com/chromedp/cdproto"
+	hdr        = "github.com/HdrHistogram/hdrhistogram-go"
 )
 
 // testMods are the modules that any test may use.
@@ -74,9 +75,19 @@ var rules = map[string]rule{
 		mods: prometheus,
 		why:  "the one place that knows every stage's concrete type; it takes Options too, so that a test can run three in one process",
 	},
-	"cmd/downlink":    {may: "config gateway event problem publish metrics client", mods: kong + " " + yaml, why: "reads the command line and wires; work is done elsewhere"},
+	"cmd/downlink":    {may: "load load/producer load/results load/watch config gateway event problem publish metrics client", mods: kong + " " + yaml, why: "reads the command line and wires; work is done elsewhere"},
 	"bench":           {why: "measures programs from outside: what it shares with them is no measurement"},
 	"tools/reference": {may: "config gateway event eventlog session problem metrics publish", mods: kong + " " + prometheus, why: "writes docs/reference from the code"},
+
+	// The load generator: it meets a gateway over sockets only.
+	"load/wire":     {why: "bytes of any server's stream; ours is one of many"},
+	"load/template": {why: "text"},
+	"load/fleet":    {may: "load/wire", mods: xsys, why: "moves bytes and knows no scenario"},
+	"load/producer": {may: "event load/template", why: "of our own words only the shard function, for XADD; Redis is spoken in a hundred lines"},
+	"load/ledger":   {why: "accounts know neither time nor connections"},
+	"load/watch":    {why: "reads what the system says"},
+	"load/results":  {mods: hdr, why: "figures and how they are shown"},
+	"load":          {may: "event load/wire load/template load/fleet load/producer load/ledger load/watch load/results", mods: hdr + " " + xsys, why: "scenarios; nothing of the gateway may come along, or it would measure itself"},
 
 	// For other programs, and for tests.
 	"client":  {may: "event frame backoff", why: "public: none of ours may show in its API, nothing of the gateway may come along"},

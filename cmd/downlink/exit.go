@@ -13,6 +13,7 @@ const (
 	exitFailed  = 1
 	exitUsage   = 2
 	exitRefused = 3
+	exitMissed  = 4
 )
 
 // An exitMeaning explains a code, for help and reference.
@@ -27,6 +28,7 @@ func exitMeanings() []exitMeaning {
 		{exitFailed, "failed while running: something can't be reached or has no room; repeating may help"},
 		{exitUsage, "the command line or the configuration is wrong; nothing was started"},
 		{exitRefused, "the gateway refused: an event or a credential is wrong; repeating it unchanged is useless"},
+		{exitMissed, "load has measured, and connections failed or a threshold was crossed"},
 	}
 }
 

@@ -1,5 +1,5 @@
 // Command downlink is the gateway and its tools: serve, publish, listen,
-// check, version. It owns the command line, the exit codes and what a person
+// load, check, version. It owns the command line, the exit codes and what a person
 // reads on the terminal; the work is done in the packages. Its invariant: an
 // error message says what to do next, and holds no password.
 package main
@@ -33,6 +33,7 @@ type commands struct {
 	Serve   serveCmd   `cmd:"" help:"Run the gateway."`
 	Publish publishCmd `cmd:"" help:"Send events to devices, through a gateway's back-end port."`
 	Listen  listenCmd  `cmd:"" help:"Be a device on the terminal: print its events."`
+	Load    loadCmd    `cmd:"" help:"Measure a server: be many devices and their producers, and report latencies, losses and costs."`
 	Check   checkCmd   `cmd:"" help:"Check the configuration: report all problems at once, or print every effective value and where it comes from."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 }

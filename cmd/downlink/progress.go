@@ -16,12 +16,20 @@ type progress struct {
 
 func newProgress(w io.Writer) *progress {
 	p := &progress{}
-	if f, ok := w.(*os.File); ok {
-		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
-			p.w = w
-		}
+	if terminal(w) {
+		p.w = w
 	}
 	return p
+}
+
+// terminal reports whether a person watches.
+func terminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
 func (p *progress) add(lines, refused int) {

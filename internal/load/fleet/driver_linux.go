@@ -1,0 +1,8 @@
+package fleet
+
+func newDriver(o Options, settled func()) (driver, error) {
+	if o.TLS != nil || o.Portable {
+		return newPortable(o, settled), nil
+	}
+	return newLoops(o, settled)
+}

@@ -1,0 +1,61 @@
+package fleet
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+// behave lets a connection that has just opened begin to behave as it does.
+func (l *loop) behave(c *conn) error {
+	switch c.manner {
+	case Asleep, Slow:
+		c.tired = true
+	case HalfClose:
+		return unix.Shutdown(int(c.fd), unix.SHUT_WR)
+	case Rubbish:
+		_, err := unix.Write(int(c.fd), []byte(rubbish))
+		return err
+	}
+	return nil
+}
+
+// tick does what has its time: giving up, coming back, reading slowly.
+func (l *loop) tick() {
+	if l.asking == 0 && l.special == 0 {
+		return
+	}
+	for i := range l.conns {
+		c := &l.conns[i]
+		device := l.number + i*l.opts.Lanes
+		age := l.now.UnixNano() - c.begun
+		switch {
+		case (c.state == dialling || c.state == asked) && age > int64(l.opts.Timeout):
+			l.end(device, c, ErrTimeout)
+		case c.state == closed && c.begun != 0 && age >= 0:
+			l.dial(device, false)
+		case c.state == opened && c.manner == Slow:
+			l.sip(device, c)
+		case c.state == opened && c.manner == Resetting && age > int64(patience):
+			_ = unix.SetsockoptLinger(int(c.fd), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+			l.end(device, c, errReset)
+		}
+	}
+}
+
+// sip reads as much as a Slow device may in one tick.
+func (l *loop) sip(device int, c *conn) {
+	l.current, l.device = c, device
+	n, err := unix.Read(int(c.fd), l.buf[:min(len(l.buf), max(1, l.opts.ReadRate/ticksPerSecond))])
+	switch {
+	case errors.Is(err, unix.EAGAIN):
+		return
+	case err == nil && n == 0:
+		err = errEnded
+	case err == nil:
+		err = l.feed(c, l.buf[:n])
+	}
+	if err != nil {
+		l.end(device, c, err)
+	}
+}
