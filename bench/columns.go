@@ -19,7 +19,7 @@ func per(a, b float64) float64 {
 	return a / b
 }
 
-func cpu(v values, phase string) float64 { return v.watched(".cpu_seconds."+phase) }
+func cpu(v values, phase string) float64 { return v.watched(".cpu_seconds." + phase) }
 
 // growth is what the memory of the servers has grown by while devices connected.
 func growth(v values, kind string) float64 {

@@ -176,6 +176,9 @@ func clean() goal {
 					continue
 				}
 				seen++
+				if v["receive.received"] == 0 {
+					faults = append(faults, fmt.Sprintf("%s, round %d: nothing was received", m.name, round+1))
+				}
 				for _, kind := range []string{"lost", "repeated", "disordered", "foreign"} {
 					if n := v["receive."+kind]; n != 0 {
 						faults = append(faults, fmt.Sprintf("%s, round %d: %s %s", m.name, round+1, figure(n), kind))

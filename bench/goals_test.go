@@ -18,7 +18,7 @@ func measured(better int, mine ...float64) (table, *result) {
 	r := &result{Table: t.name}
 	for i, n := range mine {
 		for name, v := range map[string]float64{ours: n, "Twice": 2 * mine[0], "Fourfold": 4 * mine[0], "Other": mine[0] / 100} {
-			r.Runs = append(r.Runs, record{Entry: name, Round: i + 1, Values: values{"figure": v}})
+			r.Runs = append(r.Runs, record{Entry: name, Round: i + 1, Values: values{"figure": v, "receive.received": 9}})
 		}
 	}
 	return t, r

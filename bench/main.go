@@ -14,6 +14,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"regexp"
 	"runtime"
 	"strings"
 	"syscall"
@@ -45,12 +46,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.SetOutput(stderr)
 	rounds := flags.Int("rounds", 0, "rounds of each contender, interleaved (0: as the table says, 3 or more)")
 	quick := flags.Bool("quick", false, "few devices and seconds, to try the harness; results go to bin/bench/quick and never to the page")
-	only := flags.String("only", "", "comma-separated `names` of contenders, to look into one; results go to bin/bench/quick too")
+	only := flags.String("only", "", "`pattern` of the entries to measure, to look into some; results go to bin/bench/quick too")
 	binary := flags.String("downlink", "", "`binary` to measure (default: built from this tree)")
 	generator := flags.String("load", "", "`binary` that makes the load (default: the one that is measured)")
 	extra := flags.String("serve", "", "more `flags` for downlink serve, separated by spaces; results go to bin/bench/quick too")
 	flags.Usage = func() {
-		fmt.Fprintln(stderr, usage)
+		_, _ = fmt.Fprintln(stderr, usage)
 		flags.PrintDefaults()
 	}
 	if err := flags.Parse(args); err != nil {
@@ -70,7 +71,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	s := session{
 		scale: scale{quick: *quick}, rounds: *rounds, stderr: stderr,
-		only: words(*only, ","), trial: *quick || *only != "" || *extra != "",
+		trial: *quick || *only != "" || *extra != "",
+	}
+	var err error
+	if s.only, err = regexp.Compile(*only); err != nil {
+		return fmt.Errorf("--only: %w", err)
 	}
 	if err := s.prepare(ctx, *binary, *generator, strings.Fields(*extra)); err != nil {
 		return err
@@ -86,11 +91,4 @@ func list(w io.Writer) error {
 		}
 	}
 	return nil
-}
-
-func words(s, sep string) []string {
-	if s == "" {
-		return nil
-	}
-	return strings.Split(s, sep)
 }

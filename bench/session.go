@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -28,9 +29,9 @@ const (
 // A session measures tables, one run at a time.
 type session struct {
 	scale  scale
-	rounds int      // 0: the table's own
-	only   []string // names of entries; empty: all
-	trial  bool     // results are not for the page
+	rounds int            // 0: the table's own
+	only   *regexp.Regexp // names of entries
+	trial  bool           // results are not for the page
 	site   site
 	stderr io.Writer
 }
@@ -98,7 +99,7 @@ func (s *session) measure(ctx context.Context, t table) error {
 	}
 	for round := range rounds {
 		for _, e := range t.entries {
-			if len(s.only) > 0 && !slices.Contains(s.only, e.name) {
+			if !s.only.MatchString(e.name) {
 				continue
 			}
 			s.say("%s  %s, round %d of %d: %s\n", time.Now().Format("15:04:05"), t.name, round+1, rounds, e.name)
