@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -139,4 +140,61 @@ func BenchmarkSweep(b *testing.B) {
 		b.ReportMetric(float64(calls), "calls")
 		b.StartTimer()
 	}
+}
+
+// BenchmarkRead is what one event costs this side, read by the tail (64 in one
+// answer, one of each shard) or by a lap (1,000 of one shard).
+func BenchmarkRead(b *testing.B) {
+	l, r := benchLog(b, nil)
+	found, err := l.Inspect(context.Background(), 0, make([]event.ID, 64))
+	if err != nil {
+		b.Fatal(err)
+	}
+	after := make([]event.ID, 64)
+	var commands [][]string
+	for i := range after {
+		after[i] = found[i].State.Head
+		for j := range 1 + 999*(1-min(i, 1)) { // 1,000 in shard 0
+			e := benchEvent(uint64(64*j + i))
+			commands = append(commands, []string{"XADD", l.byShard[i].stream, "*", "dev", e.Target, "type", e.Type, "payload", e.Payload})
+		}
+	}
+	r.Pipe(commands...)
+	last, err := l.Range(context.Background(), 0, after[0], event.MaxID, 1<<20)
+	if err != nil {
+		b.Fatal(err)
+	}
+	after[0] = last.Entries[len(last.Entries)-2].ID
+	b.Run("tail", func(b *testing.B) {
+		b.ReportAllocs()
+		spent := processorTime(b)
+		for range b.N/64 + 1 {
+			batches, err := l.Read(context.Background(), 0, after)
+			if err != nil || len(batches) != 64 {
+				b.Fatal(len(batches), err)
+			}
+		}
+		b.ReportMetric(float64(processorTime(b)-spent)/float64(b.N), "cpu-ns/event")
+	})
+	b.Run("lap", func(b *testing.B) {
+		b.ReportAllocs()
+		spent := processorTime(b)
+		for range b.N/1000 + 1 {
+			page, err := l.Range(context.Background(), 0, event.ID{}, event.MaxID, 1<<20)
+			if err != nil || len(page.Entries) != 1000 {
+				b.Fatal(len(page.Entries), err)
+			}
+		}
+		b.ReportMetric(float64(processorTime(b)-spent)/float64(b.N), "cpu-ns/event")
+	})
+}
+
+// processorTime is what this process has used, in nanoseconds.
+func processorTime(b *testing.B) int64 {
+	b.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return u.Utime.Nano() + u.Stime.Nano()
 }

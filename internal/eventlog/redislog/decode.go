@@ -1,7 +1,6 @@
 package redislog
 
 import (
-	"errors"
 	"unicode/utf8"
 
 	"downlink/internal/event"
@@ -66,38 +65,55 @@ func entries(m rueidis.RedisMessage, maxPayload int, seen *sizer) ([]eventlog.En
 	return out, nil
 }
 
+// The places of the fields in what decode collects.
+const (
+	device = iota
+	typ
+	payload
+	key
+	idem
+	trace
+	places
+)
+
+func placeOf(field string) (place int, known bool) {
+	switch field {
+	case fieldDevice:
+		return device, true
+	case fieldType:
+		return typ, true
+	case fieldPayload:
+		return payload, true
+	case fieldKey:
+		return key, true
+	case fieldIdem:
+		return idem, true
+	case fieldTrace:
+		return trace, true
+	}
+	return 0, false
+}
+
 // decode reads one entry's fields and values, in turns. Of a field that stands
 // twice the first value counts; unknown fields are ignored.
 func decode(id event.ID, values []rueidis.RedisMessage, maxPayload int) (eventlog.Entry, int) {
-	var e event.Event
-	var have [3]bool // dev, type, payload
+	var texts [places]string
+	var have [places]bool
 	size := overhead
-	seen := make(map[string]bool, 6)
 	for i := 0; i+1 < len(values); i += 2 {
 		name, _ := values[i].ToString()
 		value, _ := values[i+1].ToString()
 		size += len(name) + len(value)
-		if seen[name] {
-			continue
-		}
-		seen[name] = true
-		switch name {
-		case fieldDevice:
-			e.Target, have[0] = value, true
-		case fieldType:
-			e.Type, have[1] = value, true
-		case fieldPayload:
-			e.Payload, have[2] = value, true
-		case fieldKey:
-			e.Key = value
-		case fieldIdem:
-			e.Idem = value
-		case fieldTrace:
-			e.Trace = value
+		if place, known := placeOf(name); known && !have[place] {
+			texts[place], have[place] = value, true
 		}
 	}
+	e := event.Event{
+		Target: texts[device], Type: texts[typ], Payload: texts[payload],
+		Key: texts[key], Idem: texts[idem], Trace: texts[trace],
+	}
 	entry := eventlog.Entry{ID: id}
-	switch entry.Fault = faultOf(&e, have, maxPayload); entry.Fault {
+	switch entry.Fault = faultOf(&e, [3]bool(have[:]), maxPayload); entry.Fault {
 	case "":
 		entry.Event = e
 	case eventlog.FaultTooLarge:
@@ -106,6 +122,7 @@ func decode(id event.ID, values []rueidis.RedisMessage, maxPayload int) (eventlo
 	return entry, size
 }
 
+// faultOf looks at an entry; have is for device, type and payload.
 func faultOf(e *event.Event, have [3]bool, maxPayload int) eventlog.Fault {
 	if have != [3]bool{true, true, true} {
 		return eventlog.FaultNoField
@@ -122,8 +139,12 @@ func faultOf(e *event.Event, have [3]bool, maxPayload int) eventlog.Fault {
 	if !utf8.ValidString(e.Payload) {
 		return eventlog.FaultPayload
 	}
-	var bad *event.Error
-	if err := e.Validate(0); errors.As(err, &bad) {
+	if e.Key == "" && e.Idem == "" && e.Trace == "" {
+		return ""
+	}
+	// The rest was looked at; a payload is long.
+	rest := event.Event{Target: e.Target, Type: e.Type, Key: e.Key, Idem: e.Idem, Trace: e.Trace}
+	if rest.Validate(0) != nil {
 		return eventlog.FaultOptional
 	}
 	return ""

@@ -124,3 +124,20 @@ func TestSizer(t *testing.T) {
 		t.Errorf("without a budget: count %d", n)
 	}
 }
+
+// TestDecodingAllocatesOnce: every gateway decodes every event.
+func TestDecodingAllocatesOnce(t *testing.T) {
+	r := newRig(t, nil)
+	for range 50 {
+		r.app("a")
+	}
+	s := &r.byShard[0]
+	reply, err := s.node.do(t.Context(), callRange, s.node.client.B().Xrange().Key(s.stream).Start("-").End("+").Build())
+	if err != nil {
+		t.Fatal(err)
+	}
+	sizes := newSizer()
+	if n := testing.AllocsPerRun(100, func() { _, err = entries(reply, 1000, sizes) }); n > 1 || err != nil {
+		t.Errorf("%v allocations for 50 entries, %v", n, err)
+	}
+}

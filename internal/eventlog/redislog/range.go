@@ -2,6 +2,7 @@ package redislog
 
 import (
 	"context"
+	"slices"
 
 	"downlink/internal/event"
 	"downlink/internal/eventlog"
@@ -29,14 +30,18 @@ func (l *Log) rangeOf(ctx context.Context, call callName, s *shard, after, upTo 
 		if err != nil {
 			return eventlog.Page{}, err
 		}
-		for i := range found {
-			size := sizeOf(&found[i])
-			if size > left && len(page.Entries) > 0 {
-				page.Through = page.Entries[len(page.Entries)-1].ID
-				return page, nil
+		fit := 0
+		for ; fit < len(found); fit++ {
+			size := sizeOf(&found[fit])
+			if size > left && fit+len(page.Entries) > 0 {
+				break
 			}
 			left -= size
-			page.Entries = append(page.Entries, found[i])
+		}
+		page.Entries = append(slices.Grow(page.Entries, fit), found[:fit]...)
+		if fit < len(found) {
+			page.Through = page.Entries[len(page.Entries)-1].ID
+			return page, nil
 		}
 		if int64(len(found)) < count {
 			return page, nil

@@ -32,6 +32,27 @@ type tail struct {
 	sizes *sizer
 
 	*wire
+	*asked
+}
+
+// asked is the positions of the last Read, as text: most of them stay as they
+// are from one to the next. Guarded by the contract: one Read at a time.
+type asked struct {
+	positions []event.ID
+	texts     []string
+}
+
+// at gives the text of each position.
+func (a *asked) at(positions []event.ID) []string {
+	if a.texts == nil {
+		a.positions, a.texts = make([]event.ID, len(positions)), make([]string, len(positions))
+	}
+	for i, id := range positions {
+		if a.texts[i] == "" || a.positions[i] != id {
+			a.positions[i], a.texts[i] = id, id.String()
+		}
+	}
+	return a.texts
 }
 
 // A wire is the connection itself, guarded by mu: a Read that nobody waits for
@@ -45,7 +66,7 @@ type wire struct {
 }
 
 func newTail(n *node, opts *Options) tail {
-	t := tail{node: n, block: opts.BlockTime, limit: opts.BlockTime + opts.CallTimeout, sizes: newSizer(), wire: new(wire)}
+	t := tail{node: n, block: opts.BlockTime, limit: opts.BlockTime + opts.CallTimeout, sizes: newSizer(), wire: new(wire), asked: new(asked)}
 	t.budget.Store(mostBudget)
 	return t
 }
@@ -59,13 +80,10 @@ func (l *Log) Read(ctx context.Context, group int, after []event.ID) ([]eventlog
 }
 
 func (g *group) read(ctx context.Context, after []event.ID, maxPayload int) ([]eventlog.Batch, error) {
-	positions := make([]string, len(after))
-	for i, id := range after {
-		positions[i] = id.String() // never "$": it would lose what comes between two reads
-	}
 	count := g.tail.sizes.count(int(g.tail.budget.Load()), len(g.keys))
+	// Positions are never "$": it would lose what comes between two reads.
 	cmd := g.node.client.B().Xread().Count(count).Block(g.tail.block.Milliseconds()).
-		Streams().Key(g.keys...).Id(positions...).Build()
+		Streams().Key(g.keys...).Id(g.tail.at(after)...).Build()
 	reply, err := g.tail.do(ctx, cmd)
 	if rueidis.IsRedisNil(err) {
 		return nil, nil // nothing came
