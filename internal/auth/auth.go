@@ -161,7 +161,7 @@ func (v *Verifier) check(ctx context.Context, text string) (Identity, error) {
 	if err := v.checkSignature(ctx, t); err != nil {
 		return Identity{}, err
 	}
-	c, err := parseClaims(t.payload)
+	c, err := v.parseClaims(t.payload)
 	if err != nil {
 		return Identity{}, err
 	}
@@ -170,10 +170,10 @@ func (v *Verifier) check(ctx context.Context, text string) (Identity, error) {
 		return Identity{}, err
 	}
 	id := Identity{Expires: expires}
-	if id.Device, err = c.device(v.opts.DeviceClaim); err != nil {
+	if id.Device, err = c.readDevice(); err != nil {
 		return Identity{}, err
 	}
-	if id.Groups, err = c.groups(v.opts.GroupsClaim); err != nil {
+	if id.Groups, err = c.readGroups(); err != nil {
 		return Identity{}, err
 	}
 	return id, nil

@@ -1,7 +1,6 @@
 package auth
 
 import (
-	"encoding/json"
 	"math"
 	"slices"
 	"strconv"
@@ -10,13 +9,36 @@ import (
 	"downlink/internal/event"
 )
 
-// claims are the members of a token's payload, unread.
-type claims map[string]json.RawMessage
+// claims are the members of a token's payload that count, unread; nil: there
+// is none.
+type claims struct {
+	exp, nbf, iss, aud []byte
+	device, groups     []byte
+}
 
-func parseClaims(payload []byte) (claims, error) {
-	c, ok := object(payload)
+func (v *Verifier) parseClaims(payload []byte) (claims, error) {
+	var c claims
+	ok := members(payload, func(name, value []byte) {
+		switch string(name) {
+		case "exp":
+			c.exp = value
+		case "nbf":
+			c.nbf = value
+		case "iss":
+			c.iss = value
+		case "aud":
+			c.aud = value
+		}
+		// One of those above may be meant.
+		if string(name) == v.opts.DeviceClaim {
+			c.device = value
+		}
+		if string(name) == v.opts.GroupsClaim {
+			c.groups = value
+		}
+	})
 	if !ok {
-		return nil, malformed("its payload must be a JSON object")
+		return claims{}, malformed("its payload must be a JSON object")
 	}
 	return c, nil
 }
@@ -24,7 +46,7 @@ func parseClaims(payload []byte) (claims, error) {
 // checkClaims holds the registered claims (RFC 7519 §4.1) against the settings
 // and the clock, and returns when the token stops being accepted.
 func (v *Verifier) checkClaims(c claims, now time.Time) (time.Time, error) {
-	exp, ok := c.time("exp")
+	exp, ok := numericDate(c.exp)
 	if !ok {
 		return time.Time{}, malformed("exp is missing, or no number of seconds")
 	}
@@ -32,8 +54,8 @@ func (v *Verifier) checkClaims(c claims, now time.Time) (time.Time, error) {
 	if !now.Before(expires) {
 		return time.Time{}, &Error{TokenExpired, "the token expired at " + clock(exp) + " and it is " + clock(now) + " here: get a new one"}
 	}
-	if c["nbf"] != nil {
-		nbf, ok := c.time("nbf")
+	if c.nbf != nil {
+		nbf, ok := numericDate(c.nbf)
 		if !ok {
 			return time.Time{}, malformed("nbf is no number of seconds")
 		}
@@ -41,10 +63,10 @@ func (v *Verifier) checkClaims(c claims, now time.Time) (time.Time, error) {
 			return time.Time{}, &Error{TokenTooEarly, "the token is valid from " + clock(nbf) + " and it is " + clock(now) + " here: compare the clocks"}
 		}
 	}
-	if !c.names("iss", v.opts.Issuers) {
+	if !names(c.iss, v.opts.Issuers) {
 		return time.Time{}, &Error{WrongIssuer, "the token is from no issuer (iss) that this gateway accepts"}
 	}
-	if !c.names("aud", v.opts.Audiences) {
+	if !names(c.aud, v.opts.Audiences) {
 		return time.Time{}, &Error{WrongAudience, "the token is for others (aud): ask the issuer for one for this gateway"}
 	}
 	return expires, nil
@@ -54,39 +76,35 @@ func clock(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // names reports whether a claim, a string or a list of strings, has one of the
 // values; without values everything will do.
-func (c claims) names(claim string, values []string) bool {
+func names(claim []byte, values []string) bool {
 	if len(values) == 0 {
 		return true
 	}
-	in, ok := c.list(claim)
+	in, ok := stringsOf(claim)
 	return ok && slices.ContainsFunc(in, func(s string) bool { return slices.Contains(values, s) })
 }
 
-// list reads a string or a list of strings.
-func (c claims) list(claim string) ([]string, bool) {
-	var one string
-	if jsonString(c[claim], &one) {
+// stringsOf reads a string or a list of strings.
+func stringsOf(claim []byte) ([]string, bool) {
+	if one, ok := stringOf(claim); ok {
 		return []string{one}, true
 	}
-	var raw []json.RawMessage
-	if json.Unmarshal(c[claim], &raw) != nil {
-		return nil, false
-	}
-	list := make([]string, len(raw))
-	for i := range raw {
-		if !jsonString(raw[i], &list[i]) {
-			return nil, false
-		}
-	}
-	return list, true
+	var list []string
+	all := true
+	ok := elements(claim, func(value []byte) {
+		s, ok := stringOf(value)
+		all = all && ok
+		list = append(list, s)
+	})
+	return list, ok && all
 }
 
 // lastSecond is the end of the year 9999.
 const lastSecond = 253402300799
 
-// time reads a NumericDate (RFC 7519 §2): seconds, which may have a fraction.
-func (c claims) time(claim string) (time.Time, bool) {
-	seconds, err := strconv.ParseFloat(string(c[claim]), 64)
+// numericDate reads seconds since 1970, which may have a fraction (RFC 7519 §2).
+func numericDate(claim []byte) (time.Time, bool) {
+	seconds, err := strconv.ParseFloat(string(claim), 64)
 	if err != nil || !(seconds >= 0 && seconds <= lastSecond) { // the negation catches NaN
 		return time.Time{}, false
 	}
@@ -94,9 +112,9 @@ func (c claims) time(claim string) (time.Time, bool) {
 	return time.Unix(int64(whole), int64(part*1e9)), true
 }
 
-func (c claims) device(claim string) (string, error) {
-	var device string
-	if !jsonString(c[claim], &device) || event.ValidateDevice(device) != nil {
+func (c claims) readDevice() (string, error) {
+	device, ok := stringOf(c.device)
+	if !ok || event.ValidateDevice(device) != nil {
 		return "", &Error{BadDevice, "the claim that names the device is missing or no device ID: 1 to 128 bytes of text that begin with neither * nor @"}
 	}
 	return device, nil
@@ -105,11 +123,11 @@ func (c claims) device(claim string) (string, error) {
 // maxGroups bounds what one token can make a shard index.
 const maxGroups = 64
 
-func (c claims) groups(claim string) ([]string, error) {
-	if raw := c[claim]; raw == nil || string(raw) == "null" {
+func (c claims) readGroups() ([]string, error) {
+	if c.groups == nil || string(c.groups) == "null" {
 		return nil, nil
 	}
-	groups, ok := c.list(claim)
+	groups, ok := stringsOf(c.groups)
 	if !ok {
 		return nil, &Error{BadGroups, "the claim that names the groups is no list of strings"}
 	}
@@ -122,9 +140,6 @@ func (c claims) groups(claim string) ([]string, error) {
 	groups = slices.Compact(groups)
 	if len(groups) > maxGroups {
 		return nil, &Error{BadGroups, "the token names more than 64 groups"}
-	}
-	if len(groups) == 0 {
-		return nil, nil
 	}
 	return slices.Clip(groups), nil
 }

@@ -85,8 +85,8 @@ func (j *jwk) key() (key, error) {
 func (j *jwk) public() (crypto.PublicKey, error) {
 	switch j.Kty {
 	case "RSA":
-		n, err1 := base64url().DecodeString(j.N)
-		e, err2 := base64url().DecodeString(j.E)
+		n, err1 := base64url.DecodeString(j.N)
+		e, err2 := base64url.DecodeString(j.E)
 		exponent := new(big.Int).SetBytes(e)
 		if err1 != nil || err2 != nil || len(n) > maxRSABytes || exponent.BitLen() > 31 || exponent.Bit(0) == 0 || exponent.BitLen() < 2 {
 			return nil, errJWK
@@ -95,7 +95,7 @@ func (j *jwk) public() (crypto.PublicKey, error) {
 	case "EC":
 		return j.curvePoint()
 	case "OKP":
-		x, err := base64url().DecodeString(j.X)
+		x, err := base64url.DecodeString(j.X)
 		if err != nil || j.Crv != "Ed25519" || len(x) != ed25519.PublicKeySize {
 			return nil, errJWK
 		}
@@ -121,8 +121,8 @@ func (j *jwk) curvePoint() (crypto.PublicKey, error) {
 		return nil, errJWK
 	}
 	size := (curve.Params().BitSize + 7) / 8
-	x, err1 := base64url().DecodeString(j.X)
-	y, err2 := base64url().DecodeString(j.Y)
+	x, err1 := base64url.DecodeString(j.X)
+	y, err2 := base64url.DecodeString(j.Y)
 	if err1 != nil || err2 != nil || len(x) != size || len(y) != size {
 		return nil, errJWK
 	}

@@ -2,9 +2,7 @@ package auth
 
 import (
 	"encoding/base64"
-	"encoding/json"
 	"strings"
-	"unicode/utf8"
 )
 
 // A token is a JWS in compact form (RFC 7515 §7.1), taken apart and not yet
@@ -20,7 +18,7 @@ type token struct {
 func (t token) symmetric() bool { return strings.HasPrefix(t.alg, "HS") }
 
 // base64url is strict, so that a token has one spelling.
-func base64url() *base64.Encoding { return base64.RawURLEncoding.Strict() }
+var base64url = base64.RawURLEncoding.Strict()
 
 func malformed(why string) error {
 	return &Error{TokenMalformed, "the token isn't a signed JWT: " + why}
@@ -34,37 +32,39 @@ func parseToken(text string) (token, error) {
 		return token{}, malformed("it must have three parts with a dot between them")
 	}
 	t := token{signed: text[:len(head)+1+len(body)]}
-	header, err1 := base64url().DecodeString(head)
-	payload, err2 := base64url().DecodeString(body)
-	sig, err3 := base64url().DecodeString(signature)
+	header, err1 := base64url.DecodeString(head)
+	payload, err2 := base64url.DecodeString(body)
+	sig, err3 := base64url.DecodeString(signature)
 	if err1 != nil || err2 != nil || err3 != nil {
 		return token{}, malformed("its parts must be base64url without padding")
 	}
 	t.payload, t.signature = payload, sig
-	members, ok := object(header)
+	return t, t.readHeader(header)
+}
+
+func (t *token) readHeader(header []byte) error {
+	var alg, kid, crit []byte
+	ok := members(header, func(name, value []byte) {
+		switch string(name) {
+		case "alg":
+			alg = value
+		case "kid":
+			kid = value
+		case "crit":
+			crit = value
+		}
+	})
 	if !ok {
-		return token{}, malformed("its header must be a JSON object")
+		return malformed("its header must be a JSON object")
 	}
-	if _, critical := members["crit"]; critical {
-		return token{}, malformed("its header demands extensions (crit), and none are supported") // RFC 7515 §4.1.11
+	if crit != nil {
+		return malformed("its header demands extensions (crit), and none are supported") // RFC 7515 §4.1.11
 	}
-	if !jsonString(members["alg"], &t.alg) || members["kid"] != nil && !jsonString(members["kid"], &t.kid) {
-		return token{}, malformed("alg and kid of its header must be strings")
+	if t.alg, ok = stringOf(alg); !ok {
+		return malformed("its header must have an alg")
 	}
-	return t, nil
-}
-
-// object reads a JSON object. Not into a struct: that would take a member
-// "SUB" for "sub".
-func object(data []byte) (map[string]json.RawMessage, bool) {
-	var members map[string]json.RawMessage
-	if !utf8.Valid(data) || json.Unmarshal(data, &members) != nil {
-		return nil, false
+	if t.kid, ok = stringOf(kid); !ok && kid != nil {
+		return malformed("the kid in its header must be a string")
 	}
-	return members, members != nil
-}
-
-// jsonString reads one JSON string.
-func jsonString(data json.RawMessage, into *string) bool {
-	return len(data) > 0 && data[0] == '"' && json.Unmarshal(data, into) == nil
+	return nil
 }

@@ -43,7 +43,7 @@ func TestDefaultsAreThoseOfTheDesign(t *testing.T) {
 		Window: 15 * time.Minute, SweepEvery: 5 * time.Second, Failover: "cautious",
 		HotWindow: 64 << 20, PublishLimit: 5 * time.Second, MaxEvent: 1 << 20,
 		Keepalive: 20 * time.Second, WriteTimeout: 30 * time.Second, Retry: 3 * time.Second,
-		Streams: 4, Pending: 256, PendingBytes: 1 << 20,
+		Driver: "light", Streams: 4, Pending: 256, PendingBytes: 1 << 20,
 		LogLevel: "info", LogFormat: "text",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

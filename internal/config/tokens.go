@@ -7,15 +7,12 @@ import (
 
 // checkTokens checks how devices prove who they are.
 func (c *Config) checkTokens(add func(name, reason string)) {
-	sources := map[string]string{"jwt_hmac_secret_file": c.JWTSecret, "jwt_public_keys_file": c.JWTKeys, "jwt_jwks_url": c.JWKSURL}
-	switch {
-	case c.Auth == "jwt" && c.JWTSecret+c.JWTKeys+c.JWKSURL == "":
+	if c.Auth == "jwt" && c.JWTSecret+c.JWTKeys+c.JWKSURL == "" {
 		add("auth", "needs keys that tokens are checked with: set jwt_hmac_secret_file, jwt_public_keys_file or jwt_jwks_url")
-	case c.Auth == "none":
-		for name, value := range sources {
-			if value != "" {
-				add(name, "has no effect while auth is none; write --auth jwt, or remove it")
-			}
+	}
+	for _, source := range [][2]string{{"jwt_hmac_secret_file", c.JWTSecret}, {"jwt_public_keys_file", c.JWTKeys}, {"jwt_jwks_url", c.JWKSURL}} {
+		if c.Auth == "none" && source[1] != "" {
+			add(source[0], "has no effect while auth is none; write --auth jwt, or remove it")
 		}
 	}
 	if c.JWKSURL != "" {
@@ -23,9 +20,9 @@ func (c *Config) checkTokens(add func(name, reason string)) {
 			add("jwt_jwks_url", reason)
 		}
 	}
-	for name, claim := range map[string]string{"jwt_device_claim": c.JWTDevice, "jwt_groups_claim": c.JWTGroups} {
-		if claim == "" {
-			add(name, "is empty; write the name of a claim, such as sub")
+	for _, claim := range [][2]string{{"jwt_device_claim", c.JWTDevice}, {"jwt_groups_claim", c.JWTGroups}} {
+		if claim[1] == "" {
+			add(claim[0], "is empty; write the name of a claim, such as sub")
 		}
 	}
 	if c.JWTCookie == "" || strings.ContainsFunc(c.JWTCookie, notToken) {

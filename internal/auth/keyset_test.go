@@ -1,0 +1,308 @@
+package auth
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+// issuer is a key set as a test changes it.
+type issuer struct {
+	mu      sync.Mutex
+	keys    keyring
+	err     error
+	takes   time.Duration
+	fetches int
+}
+
+func (i *issuer) fetch(ctx context.Context) (keyring, error) {
+	i.mu.Lock()
+	i.fetches++
+	keys, err, takes := i.keys, i.err, i.takes
+	i.mu.Unlock()
+	select {
+	case <-time.After(takes):
+		return keys, err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (i *issuer) set(change func(*issuer)) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	change(i)
+}
+
+func (i *issuer) count() int {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.fetches
+}
+
+// setVerifier checks tokens by the issuer's keys, in a bubble.
+func setVerifier(t *testing.T, i *issuer) *Verifier {
+	t.Helper()
+	v := &Verifier{opts: Options{DeviceClaim: "sub", GroupsClaim: "groups", Metrics: NewMetrics(nil), Logger: slog.New(slog.DiscardHandler)}}
+	v.static.Store(&fileKeys{})
+	v.remote = &keySet{
+		opts: JWKSOptions{Refresh: 5 * time.Minute, MaxAge: time.Hour}, fetch: i.fetch, close: func() {},
+		metrics: v.opts.Metrics, log: v.opts.Logger, wanted: make(chan struct{}, 1),
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		if err := v.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() { cancel(); ended.Wait() })
+	return v
+}
+
+func es256(t *testing.T, kid string, k *ecdsa.PrivateKey, claims map[string]any) string {
+	t.Helper()
+	return sign(t, fmt.Sprintf(`{"alg":"ES256","kid":%q}`, kid), payload(t, claims), jwt.SigningMethodES256, k)
+}
+
+func ecKey(t *testing.T) *ecdsa.PrivateKey {
+	t.Helper()
+	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func ring(t *testing.T, kid string, k *ecdsa.PrivateKey) keyring {
+	t.Helper()
+	made, err := publicKey(kid, k.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keyring{made}
+}
+
+// outcome is a failure, or "later".
+func outcome(v *Verifier, token string) string {
+	_, err := v.Identify(bearer(token))
+	if e, ok := errors.AsType[*Error](err); ok {
+		return string(e.Failure)
+	}
+	if errors.Is(err, ErrKeysUnavailable) {
+		return "later"
+	}
+	return fmt.Sprint(err)
+}
+
+const accepted = "<nil>"
+
+// TestMadeUpKeyIDs: ten thousand of them cost one fetch in each cool-down, and
+// a good token waits for none of it.
+func TestMadeUpKeyIDs(t *testing.T) {
+	k := ecKey(t)
+	synctest.Test(t, func(t *testing.T) {
+		i := &issuer{keys: ring(t, "a", k)}
+		v := setVerifier(t, i)
+		synctest.Wait()
+		time.Sleep(time.Minute) //nolint:forbidigo // in a bubble
+		i.set(func(i *issuer) { i.takes = 4 * time.Second })
+		before := i.count()
+		tokens := make([]string, 10_000)
+		for n := range tokens {
+			tokens[n] = fmt.Sprintf("%s.%s.AAAA", encode(fmt.Sprintf(`{"alg":"ES256","kid":"%d"}`, n)), encode(`{"iat":1}`))
+		}
+		var all sync.WaitGroup
+		for _, token := range tokens {
+			all.Go(func() {
+				if got := outcome(v, token); got != string(KeyUnknown) {
+					t.Errorf("a made-up key: %s", got)
+				}
+			})
+		}
+		began := time.Now()
+		synctest.Wait() // they wait for the fetch
+		if got := outcome(v, es256(t, "a", k, nil)); got != accepted || time.Since(began) != 0 {
+			t.Errorf("a good token: %s after %v", got, time.Since(began))
+		}
+		all.Wait()
+		for range 30 { // the flood goes on for 30 s
+			time.Sleep(time.Second) //nolint:forbidigo // in a bubble
+			for _, token := range tokens[:100] {
+				_ = outcome(v, token)
+			}
+		}
+		took := time.Since(began)
+		if n := i.count() - before; n < 2 || n > int(took/coolDown)+1 {
+			t.Errorf("%d fetches in %v", n, took)
+		}
+	})
+}
+
+// TestNewKey: the first token of a key that the issuer has just begun to use
+// brings it here. A younger one, within the cool-down, is asked to come back,
+// and an older one isn't.
+func TestNewKey(t *testing.T) {
+	k := ecKey(t)
+	synctest.Test(t, func(t *testing.T) {
+		i := &issuer{keys: ring(t, "a", k)}
+		v := setVerifier(t, i)
+		synctest.Wait()
+		time.Sleep(20 * time.Second) //nolint:forbidigo // in a bubble
+		other := ecKey(t)
+		b := es256(t, "b", other, map[string]any{"iat": time.Now().Unix()})
+		old := es256(t, "b", other, map[string]any{"iat": time.Now().Add(-time.Minute).Unix()})
+		if got := outcome(v, es256(t, "b", other, map[string]any{"iat": time.Now().Add(-time.Minute).Unix()})); got != string(KeyUnknown) {
+			t.Errorf("a key that doesn't exist: %s", got)
+		}
+		i.set(func(i *issuer) { i.keys = append(i.keys, ring(t, "b", other)...) })
+		if got := outcome(v, old); got != string(KeyUnknown) {
+			t.Errorf("an old token of an unknown key: %s", got)
+		}
+		if got := outcome(v, b); got != "later" {
+			t.Errorf("a new token of an unknown key: %s", got)
+		}
+		time.Sleep(coolDown) //nolint:forbidigo // in a bubble
+		if got := outcome(v, b); got != accepted {
+			t.Errorf("after the cool-down: %s", got)
+		}
+		if n := i.count(); n != 3 {
+			t.Errorf("%d fetches", n)
+		}
+	})
+}
+
+// TestReplacedKey: under the same kid, it is noticed within the interval.
+func TestReplacedKey(t *testing.T) {
+	k, other := ecKey(t), ecKey(t)
+	synctest.Test(t, func(t *testing.T) {
+		i := &issuer{keys: ring(t, "a", k)}
+		v := setVerifier(t, i)
+		synctest.Wait()
+		i.set(func(i *issuer) { i.keys = ring(t, "a", other) })
+		time.Sleep(5 * time.Minute) //nolint:forbidigo // in a bubble
+		if a, b := outcome(v, es256(t, "a", k, nil)), outcome(v, es256(t, "a", other, nil)); a != string(BadSignature) || b != accepted {
+			t.Errorf("the old one: %s, the new one: %s", a, b)
+		}
+	})
+}
+
+// TestIssuerAway: without keys devices come back later; fetched keys count for
+// MaxAge and no longer; when the issuer is back it is noticed soon.
+func TestIssuerAway(t *testing.T) {
+	k := ecKey(t)
+	synctest.Test(t, func(t *testing.T) {
+		away := errors.New("connection refused")
+		i := &issuer{keys: ring(t, "a", k), err: away}
+		v := setVerifier(t, i)
+		synctest.Wait()
+		token := func() string { return es256(t, "a", k, nil) }
+		if got := outcome(v, token()); got != "later" || v.Ready() {
+			t.Errorf("before the first fetch: %s, ready %v", got, v.Ready())
+		}
+		if got := outcome(v, sign(t, `{"alg":"HS256"}`, payload(t, nil), jwt.SigningMethodHS256, secret)); got != string(BadAlgorithm) {
+			t.Errorf("a token that no key set can check: %s", got)
+		}
+		i.set(func(i *issuer) { i.err = nil })
+		time.Sleep(31 * time.Second) //nolint:forbidigo // in a bubble
+		if got := outcome(v, token()); got != accepted || !v.Ready() {
+			t.Errorf("after the first fetch: %s, ready %v", got, v.Ready())
+		}
+		time.Sleep(6 * time.Minute) //nolint:forbidigo // in a bubble; the last good fetch is at most 5 minutes old
+		i.set(func(i *issuer) { i.err = away })
+		time.Sleep(54 * time.Minute) //nolint:forbidigo // in a bubble
+		if got := outcome(v, token()); got != accepted {
+			t.Errorf("after 54 minutes: %s", got)
+		}
+		time.Sleep(7 * time.Minute) //nolint:forbidigo // in a bubble
+		if got := outcome(v, token()); got != "later" || v.Ready() {
+			t.Errorf("after more than an hour: %s, ready %v", got, v.Ready())
+		}
+		if n := testutil.ToFloat64(v.opts.Metrics.fetches.WithLabelValues(fetchFailed)); n < 60 {
+			t.Errorf("%v failed fetches are counted in an hour", n)
+		}
+		i.set(func(i *issuer) { i.err = nil })
+		time.Sleep(31 * time.Second) //nolint:forbidigo // in a bubble
+		if got := outcome(v, token()); got != accepted {
+			t.Errorf("back again: %s", got)
+		}
+	})
+}
+
+// TestSlowIssuer: a token that needs a fetch waits a bounded time for it.
+func TestSlowIssuer(t *testing.T) {
+	k := ecKey(t)
+	synctest.Test(t, func(t *testing.T) {
+		i := &issuer{keys: ring(t, "a", k), takes: time.Hour}
+		v := setVerifier(t, i)
+		began := time.Now()
+		if got := outcome(v, es256(t, "a", k, nil)); got != "later" || time.Since(began) > fetchTimeout {
+			t.Errorf("%s after %v", got, time.Since(began))
+		}
+	})
+}
+
+// TestKeysOfAFileBesideTheSet: they count while the set is away, and a token
+// of neither is told to come back as long as the set might have it.
+func TestKeysOfAFileBesideTheSet(t *testing.T) {
+	k, other := ecKey(t), ecKey(t)
+	synctest.Test(t, func(t *testing.T) {
+		i := &issuer{keys: ring(t, "a", k), err: errors.New("away")}
+		v := setVerifier(t, i)
+		v.static.Store(&fileKeys{keys: ring(t, "", other)})
+		synctest.Wait()
+		if !v.Ready() {
+			t.Error("keys of files don't count")
+		}
+		if got := outcome(v, es256(t, "x", other, nil)); got != accepted {
+			t.Errorf("by a key of the file: %s", got)
+		}
+		if got := outcome(v, es256(t, "a", k, nil)); got != "later" {
+			t.Errorf("by a key of the set: %s", got)
+		}
+		i.set(func(i *issuer) { i.err = nil })
+		time.Sleep(time.Minute) //nolint:forbidigo // in a bubble
+		if got := outcome(v, es256(t, "a", k, nil)); got != accepted {
+			t.Errorf("by a key of the set, which is there: %s", got)
+		}
+		if got := outcome(v, es256(t, "a", ecKey(t), nil)); got != string(BadSignature) {
+			t.Errorf("by neither: %s", got)
+		}
+	})
+}
+
+// TestFetchTroubleIsSaidOnce, and its end.
+func TestFetchTroubleIsSaidOnce(t *testing.T) {
+	k := ecKey(t)
+	synctest.Test(t, func(t *testing.T) {
+		var said strings.Builder
+		i := &issuer{keys: ring(t, "a", k), err: errors.New("away")}
+		s := &keySet{
+			opts: JWKSOptions{Refresh: 5 * time.Minute, MaxAge: time.Hour}, fetch: i.fetch, close: func() {},
+			metrics: NewMetrics(nil), log: slog.New(slog.NewTextHandler(&said, nil)), wanted: make(chan struct{}, 1),
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var ended sync.WaitGroup
+		ended.Go(func() { s.run(ctx) })
+		time.Sleep(10 * time.Minute) //nolint:forbidigo // in a bubble
+		i.set(func(i *issuer) { i.err = nil })
+		time.Sleep(10 * time.Minute) //nolint:forbidigo // in a bubble
+		cancel()
+		ended.Wait()
+		if a, b := strings.Count(said.String(), "trying on"), strings.Count(said.String(), "fetched again"); a != 1 || b != 1 {
+			t.Errorf("said:\n%s", said.String())
+		}
+	})
+}

@@ -1,0 +1,71 @@
+package auth
+
+import (
+	"net/http"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+)
+
+// typical is a token as an issuer makes it.
+func typical(t testing.TB) map[string]any {
+	t.Helper()
+	return map[string]any{
+		"iss": "https://id.example.com/realms/shops", "aud": "downlink", "jti": "0b9c6a0e-6d53-4b3f-9b0e-6b8f4e7f1a11",
+		"iat": time.Now().Unix(), "sub": "store-0001/pos-1", "groups": []string{"store-0001", "tills"},
+	}
+}
+
+// bearerLight is a request as the server has it, without the cost of making one.
+func bearerLight(token string) *http.Request {
+	return &http.Request{URL: &url.URL{Path: "/events"}, Header: http.Header{"Authorization": {"Bearer " + token}}}
+}
+
+func BenchmarkIdentifyHS256(b *testing.B) {
+	v := verifier(b, nil)
+	token := hs256(b, typical(b))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := v.Identify(bearerLight(token)); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkCheck(b *testing.B) {
+	k := makeKeys(b)
+	file := append(pemOf(b, &k.rsa.PublicKey, ""), pemOf(b, &k.p256.PublicKey, "")...)
+	file = append(file, pemOf(b, k.ed.Public(), "")...)
+	v := verifier(b, func(o *Options) { o.PublicKeysFile = write(b, file) })
+	for _, c := range []struct {
+		m   jwt.SigningMethod
+		key any
+	}{{jwt.SigningMethodHS256, secret}, {jwt.SigningMethodRS256, k.rsa}, {jwt.SigningMethodES256, k.p256}, {jwt.SigningMethodEdDSA, k.ed}} {
+		token := sign(b, `{"alg":"`+c.m.Alg()+`","typ":"JWT"}`, payload(b, typical(b)), c.m, c.key)
+		b.Run(c.m.Alg(), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := v.check(b.Context(), token); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// TestCheckAllocates little: it is on the way of every connection.
+func TestCheckAllocatesLittle(t *testing.T) {
+	const most = 25
+	v := verifier(t, nil)
+	token := hs256(t, typical(t))
+	n := testing.AllocsPerRun(100, func() {
+		if _, err := v.check(t.Context(), token); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if n > most {
+		t.Errorf("%v allocations, at most %d are meant", n, most)
+	}
+}
