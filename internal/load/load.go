@@ -49,6 +49,7 @@ func Run(ctx context.Context, o Options) (*results.Report, error) {
 	if ended := ctx.Err() != nil; err != nil && !ended {
 		return nil, err
 	}
+	r.fleet.Close()
 	if r.tally.merged(connects).TotalCount() == 0 && r.tally.failed() > 0 {
 		return nil, fmt.Errorf("%w: %w", ErrNobody, r.tally.first)
 	}

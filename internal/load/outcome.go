@@ -10,9 +10,8 @@ import (
 	"downlink/internal/load/results"
 )
 
-// report closes the fleet and sums up.
+// report sums up; the fleet is closed.
 func (r *run) report(interrupted bool) *results.Report {
-	r.fleet.Close()
 	t, p := r.tally, r.press
 	out := &results.Report{
 		Scenario: r.opts.Scenario,

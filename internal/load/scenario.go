@@ -155,7 +155,26 @@ func (r *run) playSteady(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	return r.meter.mark(momentAfter)
+	if err := r.meter.mark(momentAfter); err != nil {
+		return err
+	}
+	return r.wake(ctx)
+}
+
+// wake lets the devices that read slowly or not at all read on: only then do
+// they see what the server has done with their connections, behind all that
+// the kernel holds for them.
+func (r *run) wake(ctx context.Context) error {
+	first := r.opts.Devices - r.opts.misbehaving()
+	for device := first; device < r.opts.Devices; device++ {
+		r.fleet.Wake(device)
+	}
+	if first == r.opts.Devices {
+		return nil
+	}
+	r.meter.say("waking the sleepers")
+	sleep(ctx, time.Second)
+	return nil
 }
 
 // publishFor publishes while meanwhile runs, after a warm-up, and waits for
@@ -208,7 +227,7 @@ func (r *run) drain() {
 
 // playStorm lets all devices come back at once after each has missed events.
 func (r *run) playStorm(ctx context.Context) error {
-	r.measure()
+	r.tally.measured.Store(time.Now().UnixNano()) // there is no warm-up
 	r.meter.say("an event for each device, so that each has a position")
 	r.press.run(ctx, 1)
 	r.drain()

@@ -79,8 +79,8 @@ type Options struct {
 type driver interface {
 	connect(device int)
 	disconnect(device int)
-	// do calls f for each lane, as the Observer is called for it, and returns
-	// when all have returned.
+	wake(device int)
+	// do calls f for one lane after another, as the Observer is called for it.
 	do(f func(lane int))
 	// close ends all connections without a call of Closed, and returns when
 	// nothing runs any more.
@@ -182,13 +182,18 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// settle waits until nothing is opening: then all places are free.
+// settle waits until nothing is opening: then all places can be taken. What
+// the Observer was told of them happened before.
 func (f *Fleet) settle(ctx context.Context) error {
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for len(f.opening) > 0 {
+	taken := 0
+	defer func() {
+		for range taken {
+			<-f.opening
+		}
+	}()
+	for ; taken < cap(f.opening); taken++ {
 		select {
-		case <-tick.C:
+		case f.opening <- struct{}{}:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -199,7 +204,11 @@ func (f *Fleet) settle(ctx context.Context) error {
 // Disconnect ends a device's connection, if it has one. Closed is called soon.
 func (f *Fleet) Disconnect(device int) { f.driver.disconnect(device) }
 
-// Do calls f for each lane while the Observer isn't called for it.
+// Wake lets a device that is Asleep or Slow read on as a Proper one does.
+func (f *Fleet) Wake(device int) { f.driver.wake(device) }
+
+// Do calls f for one lane after another, while the Observer isn't called for
+// that one.
 func (f *Fleet) Do(each func(lane int)) { f.driver.do(each) }
 
 // Close ends all connections without a call of Closed, and returns when none

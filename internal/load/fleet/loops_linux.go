@@ -33,18 +33,19 @@ func (l *loops) connect(device int) { l.of(device).order(order{device: device, w
 
 func (l *loops) disconnect(device int) { l.of(device).order(order{device: device, what: toDisconnect}) }
 
+func (l *loops) wake(device int) { l.of(device).order(order{device: device, what: toWake}) }
+
 func (l *loops) of(device int) *loop { return l.lanes[device%len(l.lanes)] }
 
 func (l *loops) do(f func(int)) {
-	var done sync.WaitGroup
+	done := make(chan struct{})
 	for _, lane := range l.lanes {
-		done.Add(1)
 		lane.order(order{what: toCall, call: func() {
 			f(lane.number)
-			done.Done()
+			done <- struct{}{}
 		}})
+		<-done
 	}
-	done.Wait()
 }
 
 func (l *loops) close() {
@@ -64,6 +65,7 @@ type order struct {
 const (
 	toConnect int8 = iota
 	toDisconnect
+	toWake
 	toCall
 	toEnd
 )
@@ -139,6 +141,8 @@ func (l *loop) obey(orders []order) bool {
 			if c := l.conn(o.device); c.state != closed {
 				l.end(o.device, c, nil)
 			}
+		case toWake:
+			l.awaken(o.device)
 		case toCall:
 			o.call()
 		case toEnd:

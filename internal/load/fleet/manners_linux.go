@@ -20,6 +20,18 @@ func (l *loop) behave(c *conn) error {
 	return nil
 }
 
+// awaken lets a connection that was tired take all that has come meanwhile.
+func (l *loop) awaken(device int) {
+	c := l.conn(device)
+	if c.state != opened || !c.tired {
+		return
+	}
+	c.tired, c.manner = false, Proper
+	if err := l.read(device, c, unix.EPOLLRDHUP); err != nil {
+		l.end(device, c, err)
+	}
+}
+
 // tick does what has its time: giving up, coming back, reading slowly.
 func (l *loop) tick() {
 	if l.asking == 0 && l.special == 0 {

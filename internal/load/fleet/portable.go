@@ -28,6 +28,7 @@ type caller struct {
 	mu      sync.Mutex
 	conn    net.Conn // nil while there is none
 	leaving bool     // Disconnect was called
+	awake   bool     // Wake was called
 	stream  wire.Stream
 }
 
@@ -52,6 +53,13 @@ func (p *portable) disconnect(device int) {
 	if c.conn != nil {
 		c.conn.Close()
 	}
+}
+
+func (p *portable) wake(device int) {
+	c := &p.devices[device]
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.awake = true
 }
 
 func (p *portable) do(f func(int)) {
@@ -244,11 +252,13 @@ func (h *hearing) Event(e *wire.Event) { h.p.opts.Observer.Event(h.device, e, h.
 func (h *hearing) misbehave(conn net.Conn, manner *Manner) (done bool, err error) {
 	switch *manner {
 	case Asleep:
-		for !h.left() && pause(h.p.ctx, time.Second/ticksPerSecond) {
+		for h.tired() && pause(h.p.ctx, time.Second/ticksPerSecond) {
 		}
-		return true, nil
+		*manner = Proper
 	case Slow:
-		return !pause(h.p.ctx, time.Second/ticksPerSecond), nil
+		if h.tired() {
+			return !pause(h.p.ctx, time.Second/ticksPerSecond), nil
+		}
 	case Resetting:
 		pause(h.p.ctx, patience)
 		if tcp, ok := conn.(*net.TCPConn); ok {
@@ -268,8 +278,9 @@ func (h *hearing) misbehave(conn net.Conn, manner *Manner) (done bool, err error
 	return false, nil
 }
 
-func (h *hearing) left() bool {
+// tired reports whether the device was neither woken nor disconnected.
+func (h *hearing) tired() bool {
 	h.c.mu.Lock()
 	defer h.c.mu.Unlock()
-	return h.c.leaving
+	return !h.c.awake && !h.c.leaving
 }

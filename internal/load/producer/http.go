@@ -58,7 +58,7 @@ func (c *caller) post(ctx context.Context, head, body []byte) (status int, answe
 		return 0, nil, false, err
 	}
 	if fresh {
-		c.r = bufio.NewReaderSize(c.conn, 16<<10)
+		c.reset(c.conn)
 	}
 	// A request that is under way gets its answer although the run ends.
 	_ = c.conn.SetDeadline(time.Now().Add(requestTimeout)) // a failed one shows in the next call
@@ -71,6 +71,9 @@ func (c *caller) post(ctx context.Context, head, body []byte) (status int, answe
 	}
 	return status, c.answer, true, nil
 }
+
+// reset begins to read answers from another connection.
+func (c *caller) reset(r io.Reader) { c.r = bufio.NewReaderSize(r, 16<<10) }
 
 // readAnswer reads one response, and closes the connection if it says so.
 func (c *caller) readAnswer() (status int, err error) {
@@ -106,7 +109,7 @@ func (c *caller) readAnswer() (status int, err error) {
 		}
 	}
 	if status < 200 {
-		return c.readAnswer() // an interim answer
+		return c.readAnswer() // this one was interim
 	}
 	if err = c.readBody(length, status); err == nil && last {
 		c.drop()
@@ -161,8 +164,10 @@ func (c *caller) take(n int64) error {
 		return fmt.Errorf("the answer has more than %d bytes", maxAnswer)
 	}
 	c.answer = append(c.answer, make([]byte, n)...)
-	_, err := io.ReadFull(c.r, c.answer[start:])
-	return err
+	if _, err := io.ReadFull(c.r, c.answer[start:]); err != nil {
+		return errNotAnswered
+	}
+	return nil
 }
 
 // line is the next line without its end, valid until the next read.

@@ -87,7 +87,7 @@ func (s *Stream) Feed(b []byte, scratch *Scratch, sink Sink) error {
 		case inChunk:
 			b = s.readChunk(b, scratch, sink)
 		case over:
-			return fmt.Errorf("%w: bytes follow its end", ErrMalformed)
+			return io.EOF // whatever follows was not asked for
 		default:
 			err = s.frameByte(b[0])
 			b = b[1:]
