@@ -32,28 +32,15 @@ func (h *hot) reset(floor event.ID) {
 // over its limit: all of them, if the newest alone is larger than that.
 func (h *hot) add(m *Message) {
 	h.entries = append(h.entries, m)
-	m.held = true
-	h.bytes += m.bare()
+	h.bytes += m.Size()
 	if !m.faulty {
 		if m.prev = h.index[m.Target]; m.prev != nil {
 			m.prev.next = m
 		}
 		h.index[m.Target] = m
 	}
-	h.shrink()
-}
-
-func (h *hot) shrink() {
 	for h.bytes > h.limit {
 		h.evict()
-	}
-}
-
-// framed counts the frame that somebody will have encoded.
-func (h *hot) framed(m *Message) {
-	if m.held && !m.framed {
-		m.framed = true
-		h.bytes += m.frameSize()
 	}
 }
 
@@ -61,11 +48,7 @@ func (h *hot) evict() {
 	m := h.entries[h.head]
 	h.entries[h.head] = nil
 	h.head++
-	h.bytes -= m.bare()
-	if m.framed {
-		h.bytes -= m.frameSize()
-	}
-	m.held = false
+	h.bytes -= m.Size()
 	h.floor = m.ID
 	switch {
 	case m.faulty:
@@ -84,6 +67,16 @@ func (h *hot) evict() {
 
 // window is the messages held, oldest first.
 func (h *hot) window() []*Message { return h.entries[h.head:] }
+
+// overlap is an ID inside the window up to which a lap reads: far enough that
+// the window is still there when the lap arrives, and no further than needed.
+func (h *hot) overlap(pos event.ID) event.ID {
+	w := h.window()
+	if len(w) == 0 {
+		return pos
+	}
+	return w[len(w)/4].ID
+}
 
 // holds reports whether the window knows that the log held this very entry.
 func (h *hot) holds(id event.ID) bool {

@@ -177,7 +177,7 @@ func (s *Shard) answerLocked(m *Member, reason event.Reason, state eventlog.Stat
 }
 
 // span is what the next page must cover: from the oldest read position to
-// where the hot window takes over. proven is false if only members stand there
+// inside the hot window, which takes over there. proven is false if only members stand there
 // that asked for whatever is left, and were promised nothing before it.
 func (s *Shard) span(members []*Member) (after, upTo event.ID, proven, ok bool) {
 	s.mu.Lock()
@@ -192,7 +192,7 @@ func (s *Shard) span(members []*Member) (after, upTo event.ID, proven, ok bool) 
 		}
 		proven = proven || !m.earliest
 	}
-	return after, event.Max(after, s.hot.floor), proven, ok && !s.doubt
+	return after, event.Max(after, s.hot.overlap(s.pos)), proven, ok && !s.doubt
 }
 
 // contiguous asks, after a page was read, whether something may have been
@@ -240,7 +240,7 @@ func (s *Shard) deliverPastLocked(members []*Member, e *eventlog.Entry, messages
 			return
 		}
 		if message == nil {
-			message = messages.message(e)
+			message = messages.message(e, s.sharedLocked(e))
 		}
 		offers++
 		if !s.offer(m, message) {

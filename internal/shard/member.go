@@ -132,7 +132,6 @@ func (s *Shard) fillLocked(m *Member) {
 	}
 	m.read = event.Max(m.read, s.pos)
 	m.state = live
-	s.hot.shrink() // frames may have come to it
 }
 
 func (s *Shard) queueLocked(m *Member) {

@@ -8,31 +8,33 @@ import (
 	"downlink/internal/frame"
 )
 
-// A Message is an entry on its way to sessions. All sessions share it, and its
-// frame is encoded once, by whoever writes it first.
+// A Message is an entry on its way to sessions. All sessions share it.
 type Message struct {
 	// Set at construction.
 	ID       event.ID
 	Target   string
 	Type     string
 	Payload  string
-	TooLarge bool // the log dropped the payload: its device is told to fetch its state
-	faulty   bool // moves positions and is told to nobody
+	TooLarge bool     // the log dropped the payload: its device is told to fetch its state
+	faulty   bool     // moves positions and is told to nobody
+	shared   *encoded // nil: what is for one session alone isn't kept encoded
 
 	// Guarded by the shard's mutex.
-	held   bool     // it is in the hot window
-	framed bool     // and is counted there with its frame
-	next   *Message // the next one in the hot window with the same target
-	prev   *Message // the one before
+	next *Message // the next one in the hot window with the same target
+	prev *Message // the one before
+}
 
-	// Guarded by mu.
-	mu    sync.Mutex
-	frame []byte // nil until it is asked for
+// encoded is the frame of a message that several sessions write.
+type encoded struct {
+	once  sync.Once
+	frame []byte
 }
 
 const (
-	// messageBytes is the size of a Message; a test holds it to that.
-	messageBytes = 120
+	// messageBytes and encodedBytes are the sizes of a Message and of what goes
+	// with a shared one; a test holds them to that.
+	messageBytes = 96
+	encodedBytes = 40
 	// entryBytes is what an entry costs beside its message and its texts: what
 	// the allocator rounds up for three texts, its slot in the window, and its
 	// target's place in the index. Measured (TestHotWindowIsCountedTruly).
@@ -42,25 +44,27 @@ const (
 	frameBytes = 72
 )
 
-// Frame is the SSE frame of the event. The bytes are shared: don't change them.
-// Safe for concurrent use.
+// Frame is the SSE frame of the event, encoded once for all who share it: don't
+// change the bytes. Safe for concurrent use.
 func (m *Message) Frame() []byte {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.frame == nil {
-		m.frame = frame.AppendEvent(nil, m.ID, m.Type, m.Payload)
+	if m.shared == nil {
+		return m.encode()
 	}
-	return m.frame
+	m.shared.once.Do(func() { m.shared.frame = m.encode() })
+	return m.shared.frame
 }
 
-// Size is about what the message costs in memory, in bytes, with its frame.
-func (m *Message) Size() int { return m.bare() + m.frameSize() }
+func (m *Message) encode() []byte { return frame.AppendEvent(nil, m.ID, m.Type, m.Payload) }
 
-func (m *Message) bare() int {
-	return messageBytes + entryBytes + len(m.Target) + len(m.Type) + len(m.Payload)
+// Size is about what the message costs in memory, in bytes, as long as it is
+// held by anybody.
+func (m *Message) Size() int {
+	size := messageBytes + entryBytes + len(m.Target) + len(m.Type) + len(m.Payload)
+	if m.shared != nil {
+		size += encodedBytes + frameBytes + len(m.Type) + len(m.Payload)
+	}
+	return size
 }
-
-func (m *Message) frameSize() int { return frameBytes + len(m.Type) + len(m.Payload) }
 
 // A row makes messages side by side, so that one costs no allocation of its
 // own. Whoever holds one message holds its row: a row is small, in its texts too.
@@ -74,8 +78,9 @@ const (
 	rowTexts    = 16 << 10
 )
 
-// message makes the message of an entry.
-func (r *row) message(e *eventlog.Entry) *Message {
+// message makes the message of an entry; shared says that several sessions will
+// write it.
+func (r *row) message(e *eventlog.Entry, shared bool) *Message {
 	texts := len(e.Event.Target) + len(e.Event.Type) + len(e.Event.Payload)
 	if len(r.free) == 0 || texts > r.room {
 		r.free = make([]Message, min(rowMessages, 1+rowTexts/max(texts, 1)))
@@ -86,6 +91,9 @@ func (r *row) message(e *eventlog.Entry) *Message {
 	m.ID, m.Target, m.Type, m.Payload = e.ID, e.Event.Target, e.Event.Type, e.Event.Payload
 	m.TooLarge = e.Fault == eventlog.FaultTooLarge
 	m.faulty = faulty(e)
+	if shared {
+		m.shared = new(encoded)
+	}
 	return m
 }
 

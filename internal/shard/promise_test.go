@@ -197,9 +197,7 @@ func settle(t *rapid.T, gateways []*gateway, devices []*device) {
 		}
 		bytes := 0
 		for _, m := range g.hot.window() {
-			if bytes += m.bare(); m.framed {
-				bytes += m.frameSize()
-			}
+			bytes += m.Size()
 		}
 		if bytes != g.hot.bytes {
 			t.Fatalf("the hot window holds %d bytes and counts %d", bytes, g.hot.bytes)

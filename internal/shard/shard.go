@@ -97,7 +97,7 @@ func (s *Shard) dispatch(entries []eventlog.Entry) (taken int) {
 		if !s.pos.Less(e.ID) {
 			continue
 		}
-		m := s.hot.row.message(e)
+		m := s.hot.row.message(e, s.sharedLocked(e))
 		s.hot.add(m)
 		if !m.faulty {
 			offers += s.deliverLocked(m)
@@ -105,6 +105,14 @@ func (s *Shard) dispatch(entries []eventlog.Entry) (taken int) {
 		s.pos = m.ID
 	}
 	return taken
+}
+
+// sharedLocked reports whether several sessions may write an entry. One for a
+// device with one stream is encoded as it is written, and again if that device
+// comes back for it: kept encoded, it would take its room twice.
+func (s *Shard) sharedLocked(e *eventlog.Entry) bool {
+	first := s.devices[e.Event.Target]
+	return event.ToAll(e.Event.Target) || first != nil && first.sibling != nil
 }
 
 // deliverLocked offers a message to all whom it concerns, and says to how many.
@@ -159,8 +167,6 @@ func (s *Shard) offer(member *Member, m *Message) bool {
 	}
 	if m.TooLarge {
 		s.opts.Metrics.resync(event.EventTooLarge)
-	} else {
-		s.hot.framed(m)
 	}
 	return true
 }
