@@ -26,7 +26,7 @@ func (l *Log) Append(ctx context.Context, batch []eventlog.Append) []eventlog.Re
 		defer cancel()
 	}
 	results := newResults(batch)
-	var pipes []*pipe // one for each server, of which there are few
+	pipes := make([]*pipe, 0, 1) // one for each server, of which there are few
 	for i := range batch {
 		s, err := l.shard(batch[i].Shard)
 		if err == nil {
@@ -44,7 +44,7 @@ func (l *Log) Append(ctx context.Context, batch []eventlog.Append) []eventlog.Re
 		pipes[at].add(s, &batch[i], &results[i], l.opts.Window.Milliseconds())
 	}
 	for _, p := range pipes {
-		p.submit()
+		p.submit(len(pipes) == 1)
 	}
 	for _, p := range pipes {
 		p.finish(ctx)
@@ -77,7 +77,11 @@ type pipe struct {
 	first int
 	began time.Time // when it was submitted
 
-	// Owned by the combiner until done is closed.
+	// Room for the usual case.
+	oneCmd  [1]rueidis.Completed
+	oneTake [1]take
+
+	// Owned by the combiner until done is closed; nil if the caller was it.
 	done    chan struct{}
 	replies []rueidis.RedisResult
 	err     error
@@ -103,10 +107,12 @@ type onceCall struct {
 }
 
 func newPipe(ctx context.Context, n *node, appends int) *pipe {
-	return &pipe{
-		node: n, ctx: ctx, done: make(chan struct{}),
-		cmds: make([]rueidis.Completed, 0, appends), takes: make([]take, 0, appends),
+	p := &pipe{node: n, ctx: ctx}
+	p.cmds, p.takes = p.oneCmd[:0], p.oneTake[:0]
+	if appends > 1 {
+		p.cmds, p.takes = make([]rueidis.Completed, 0, appends), make([]take, 0, appends)
 	}
+	return p
 }
 
 func (p *pipe) add(s *shard, a *eventlog.Append, result *eventlog.Result, windowMs int64) {
@@ -131,14 +137,14 @@ func (p *pipe) add(s *shard, a *eventlog.Append, result *eventlog.Result, window
 }
 
 // submit sends the commands with whatever else is on its way to the server.
-func (p *pipe) submit() {
+func (p *pipe) submit(alone bool) {
 	if len(p.once) > 0 && len(p.cmds) > 1 {
 		// Taught afterwards, an idempotent Append would be stored behind what
 		// follows it here, out of the batch's order.
 		p.cmds = slices.Insert(p.cmds, 0, appendScript.load(p.node.client.B()))
 		p.first = 1
 	}
-	p.node.appends.submit(p)
+	p.node.appends.submit(p, alone)
 }
 
 // finish waits for the replies and hands them out.

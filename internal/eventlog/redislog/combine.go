@@ -2,6 +2,7 @@ package redislog
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -10,43 +11,74 @@ import (
 	"github.com/redis/rueidis"
 )
 
-const (
-	// mostRounds is how many round trips for appends may be under way. While
-	// one is, what arrives gathers for the next; a second one keeps the server
-	// busy while we read the first one's answers. Measured on two cores with
-	// 32 publishers: see BenchmarkAppend.
-	mostRounds = 2
-	// roundCommands ends the gathering of a round: whoever is in it waits for
-	// all of it.
-	roundCommands = 512
-)
+// roundCommands ends the gathering of a round: whoever is in it waits for all
+// of it.
+const roundCommands = 512
 
 // A combiner puts appends that come together into one round trip: they share
 // the system calls of both ends, which cost more than storing an event does.
-// Nobody waits on purpose: who finds no round under way begins one at once.
+// Nobody waits on purpose: who finds no round under way does one at once, by
+// itself; what comes meanwhile gathers for the next.
 type combiner struct {
-	node *node // set at construction
+	// Set at construction.
+	node   *node
+	writer *writer
 
 	// Guarded by mu.
 	mu      sync.Mutex
 	waiting []*pipe // nobody has sent these
-	rounds  int     // under way
+	busy    bool    // a round is under way, or about to begin
+	leading *pipe   // whose caller does the round; nil if a goroutine does
 }
 
-// submit hands a pipe over. It belongs to the combiner until done is closed.
-func (c *combiner) submit(p *pipe) {
+// submit hands a pipe over. It belongs to the combiner until done is closed;
+// without done it has been sent already. alone says that its caller has nothing
+// else to send.
+func (c *combiner) submit(p *pipe, alone bool) {
 	p.began = time.Now()
 	c.mu.Lock()
+	free := !c.busy && c.node.enter() // not entered, it is closed: await notices
+	if c.busy = c.busy || free; !free || !alone {
+		p.done = make(chan struct{})
+		c.waiting = append(c.waiting, p)
+		c.mu.Unlock()
+		if free {
+			go c.run()
+		}
+		return
+	}
+	c.leading = p
+	c.mu.Unlock()
+	c.lead(p)
+	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.waiting = append(c.waiting, p)
-	// Not entered, the node is closed, which each caller notices by itself.
-	if c.rounds < mostRounds && c.node.enter() {
-		c.rounds++
-		go c.run()
+	c.leading = nil
+	if c.busy = len(c.waiting) > 0; c.busy {
+		go c.run() // has entered with us
+		return
+	}
+	c.node.calls.Done()
+}
+
+// lead does a round with one pipe, in the goroutine of its caller.
+func (c *combiner) lead(p *pipe) {
+	unfollow := context.AfterFunc(p.ctx, func() { c.abandon(p) })
+	defer unfollow()
+	if p.err = p.ctx.Err(); p.err == nil {
+		p.replies = c.writer.do(p.ctx, p.cmds)
 	}
 }
 
-// run sends rounds until nothing waits.
+// abandon ends the round of a caller that can't wait any longer.
+func (c *combiner) abandon(p *pipe) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.leading == p {
+		c.writer.cut()
+	}
+}
+
+// run does rounds until nothing waits.
 func (c *combiner) run() {
 	defer c.node.calls.Done()
 	for round := c.next(); len(round) > 0; round = c.next() {
@@ -54,9 +86,9 @@ func (c *combiner) run() {
 	}
 }
 
-// next takes what waits, up to a bound. Having found nothing, it counts the
-// round as ended in the same step: else a pipe could come in between, and wait
-// for ever.
+// next takes what waits, up to a bound. Having found nothing, it ends the
+// rounds in the same step: else a pipe could come in between, and wait for
+// ever.
 func (c *combiner) next() []*pipe {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -69,9 +101,7 @@ func (c *combiner) next() []*pipe {
 	if c.waiting = c.waiting[n:]; len(c.waiting) == 0 {
 		c.waiting = nil
 	}
-	if n == 0 {
-		c.rounds--
-	}
+	c.busy = n > 0
 	return round
 }
 
@@ -87,12 +117,16 @@ func (c *combiner) send(round []*pipe) {
 		if deadline, _ := p.ctx.Deadline(); deadline.After(until) {
 			until = deadline
 		}
+		if cmds == nil {
+			cmds = p.cmds[:len(p.cmds):len(p.cmds)]
+			continue
+		}
 		cmds = append(cmds, p.cmds...)
 	}
 	var replies []rueidis.RedisResult
 	if len(cmds) > 0 {
 		ctx, cancel := context.WithDeadline(c.node.base, until)
-		replies = c.node.client.DoMulti(ctx, cmds...)
+		replies = c.writer.do(ctx, cmds)
 		cancel()
 	}
 	for _, p := range round {
@@ -106,16 +140,28 @@ func (c *combiner) send(round []*pipe) {
 
 // await returns a pipe's replies within ctx, and counts them.
 func (c *combiner) await(ctx context.Context, p *pipe) (replies []rueidis.RedisResult, err error) {
-	select {
-	case <-p.done:
-		if replies, err = p.replies, p.err; err != nil {
-			err = unavailable(err)
-		}
-	case <-ctx.Done():
-		err = unavailable(ctx.Err())
-	case <-c.node.base.Done():
-		return nil, eventlog.ErrClosed
+	if err = p.wait(ctx); err == nil {
+		replies = p.replies
 	}
-	c.node.metrics.observe(callAppend, time.Since(p.began), firstError(replies, err))
+	if !errors.Is(err, eventlog.ErrClosed) {
+		c.node.metrics.observe(callAppend, time.Since(p.began), firstError(replies, err))
+	}
 	return replies, err
+}
+
+// wait returns nil once there are replies.
+func (p *pipe) wait(ctx context.Context) error {
+	if p.done != nil {
+		select {
+		case <-p.done:
+		case <-ctx.Done():
+			return unavailable(ctx.Err())
+		case <-p.node.base.Done():
+			return eventlog.ErrClosed
+		}
+	}
+	if p.err != nil {
+		return unavailable(p.err)
+	}
+	return nil
 }

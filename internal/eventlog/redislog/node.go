@@ -2,7 +2,6 @@ package redislog
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -40,7 +39,7 @@ type node struct {
 // dial makes the client. A server that is away is no error here: each command
 // tries to connect anew.
 func dial(t target, opts *Options) (*node, error) {
-	client, err := rueidis.NewClient(rueidis.ClientOption{
+	o := rueidis.ClientOption{
 		InitAddress: []string{t.addr},
 		Username:    t.user,
 		Password:    t.password,
@@ -62,13 +61,23 @@ func dial(t target, opts *Options) (*node, error) {
 		ClientSetInfo:       rueidis.DisableClientSetInfo,
 		ReadBufferEachConn:  128 << 10,
 		WriteBufferEachConn: 64 << 10,
-	})
+	}
+	client, err := rueidis.NewClient(o)
 	if client == nil {
 		return nil, fmt.Errorf("making the Redis client: %w", err)
 	}
+	// Nothing pings that connection, so this alone has to end a round trip to a
+	// frozen server, after the same time.
+	o.ConnWriteTimeout += pingGap
 	base, stop := context.WithCancel(context.Background())
+	appends, err := newWriter(base, o)
+	if err != nil {
+		stop()
+		client.Close()
+		return nil, fmt.Errorf("making the Redis client for appends: %w", err)
+	}
 	n := &node{client: client, addr: t.addr, limit: opts.CallTimeout, metrics: opts.Metrics, base: base, stop: stop}
-	n.appends = &combiner{node: n}
+	n.appends = &combiner{node: n, writer: appends}
 	return n, nil
 }
 
@@ -78,6 +87,7 @@ func (n *node) close() {
 	n.closed = true
 	n.mu.Unlock()
 	n.stop()
+	n.appends.writer.close()
 	n.client.Close()
 	n.calls.Wait()
 	// A connection that was being made during the first Close survives it.
@@ -172,14 +182,14 @@ func firstError(results []rueidis.RedisResult, err error) error {
 
 // translate turns the client's error into one of the contract's.
 func (n *node) translate(err error) error {
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
-	case errors.Is(err, rueidis.ErrClosing) && n.base.Err() != nil:
-		return eventlog.ErrClosed
 	}
 	if reply, ok := rueidis.IsRedisErr(err); ok {
 		return translateReply(reply.Error())
+	}
+	if n.base.Err() != nil { // our own end is what broke it
+		return eventlog.ErrClosed
 	}
 	return unavailable(fmt.Errorf("Redis at %s: %w", n.addr, err))
 }

@@ -1,0 +1,147 @@
+package redislog
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"sync"
+	"syscall"
+
+	"github.com/redis/rueidis"
+	"golang.org/x/sys/unix"
+)
+
+// A writer is the connection on which appends go out, one round trip at a
+// time. Whoever does a round trip writes and reads by itself: with a goroutine
+// for writing and one for reading in between, as the client has them
+// elsewhere, waking them costs more than the append, as long as the load is
+// low. But nobody reads between two round trips, so a connection that was lost
+// meanwhile has to be looked for.
+type writer struct {
+	// Set at construction.
+	client rueidis.Client
+	base   context.Context // of the node
+
+	// Guarded by mu.
+	mu    sync.Mutex
+	asked bool     // a round trip is under way
+	conn  net.Conn // the last one that was made
+}
+
+var errNotAsked = errors.New("no append needs a connection yet")
+
+func newWriter(base context.Context, o rueidis.ClientOption) (*writer, error) {
+	w := &writer{base: base}
+	o.DisableAutoPipelining = true
+	o.AlwaysPipelining = false
+	o.DialCtxFn = w.dial
+	// It fails, because nobody has asked; a connection that is made now would
+	// be one that the round trips don't use.
+	client, err := rueidis.NewClient(o)
+	if client == nil {
+		return nil, err
+	}
+	w.client = client
+	return w, nil
+}
+
+// dial makes a connection as the client would.
+func (w *writer) dial(ctx context.Context, addr string, d *net.Dialer, secure *tls.Config) (conn net.Conn, err error) {
+	w.mu.Lock()
+	asked := w.asked
+	w.mu.Unlock()
+	if !asked {
+		return nil, errNotAsked
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(w.base, cancel)()
+	if secure != nil {
+		conn, err = (&tls.Dialer{NetDialer: d, Config: secure}).DialContext(ctx, "tcp", addr)
+	} else {
+		conn, err = d.DialContext(ctx, "tcp", addr)
+	}
+	if err != nil {
+		return nil, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := ctx.Err(); err != nil { // cut couldn't reach it
+		_ = conn.Close() // nothing was sent yet
+		return nil, err
+	}
+	w.conn = conn
+	return conn, nil
+}
+
+// do does one round trip; never two at a time. It ends with ctx's deadline by
+// itself, and with ctx if that is what calls cut.
+func (w *writer) do(ctx context.Context, cmds []rueidis.Completed) []rueidis.RedisResult {
+	if w.ask() {
+		// The client notices it by a command that can't be sent any more; better
+		// by this one than by an append, of which nobody could tell.
+		_ = w.client.Do(ctx, w.client.B().Ping().Build()).Error()
+	}
+	var replies []rueidis.RedisResult
+	if len(cmds) == 1 {
+		replies = []rueidis.RedisResult{w.client.Do(ctx, cmds[0])}
+	} else {
+		replies = w.client.DoMulti(ctx, cmds...)
+	}
+	w.mu.Lock()
+	w.asked = false
+	w.mu.Unlock()
+	return replies
+}
+
+// ask begins a round trip, and reports whether the connection was lost since
+// the last one.
+func (w *writer) ask() (lost bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.asked = true
+	if w.conn == nil || !hungUp(w.conn) {
+		return false
+	}
+	_ = w.conn.Close() // it is lost
+	w.conn = nil
+	return true
+}
+
+// cut ends the round trip that is under way.
+func (w *writer) cut() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.asked && w.conn != nil {
+		_ = w.conn.Close() // its reader gets the error
+	}
+}
+
+// close ends everything; base has ended before.
+func (w *writer) close() {
+	w.cut()
+	w.client.Close()
+}
+
+// hungUp reports whether the other end has closed a connection on which
+// nothing is expected. It waits for nothing.
+func hungUp(conn net.Conn) (gone bool) {
+	if t, ok := conn.(*tls.Conn); ok {
+		conn = t.NetConn()
+	}
+	c, ok := conn.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return false // closed by us: the client knows
+	}
+	_ = raw.Control(func(fd uintptr) { // fails for one closed by us, too
+		var one [1]byte
+		n, _, err := unix.Recvfrom(int(fd), one[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		gone = (err == nil && n == 0) || (err != nil && !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR))
+	})
+	return gone
+}
