@@ -1,0 +1,271 @@
+package load
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"downlink/internal/load/producer"
+	"downlink/internal/load/watch"
+	"downlink/internal/testkit"
+)
+
+func startGateway(t *testing.T, args ...string) *testkit.Gateway {
+	t.Helper()
+	return program.StartGateway(t, append([]string{"--log", "file:" + filepath.Join(t.TempDir(), "log"), "--streams-per-device", "8"}, args...)...)
+}
+
+// sources is how many addresses of its own a machine has without being asked:
+// 127.0.0.2 is there on Linux only.
+func sources() int {
+	if runtime.GOOS == "linux" {
+		return 3
+	}
+	return 1
+}
+
+// TestScenarios: each of them against a real gateway, on both drivers, with a
+// clean ledger.
+func TestScenarios(t *testing.T) {
+	g := startGateway(t)
+	for _, driver := range []string{"native", "portable"} {
+		for name, change := range map[string]func(*Options){
+			"broadcast": func(o *Options) { o.Warmup = 100 * time.Millisecond },
+			"targeted":  func(o *Options) { o.Sources = sources() },
+			"storm":     func(o *Options) { o.Rate, o.Batch, o.NewSender = 0, 10, through(g.Backend, true) },
+			"slow":      func(o *Options) { o.Stalled, o.Misbehave, o.Rate = 5, 10, 100 },
+			"soak":      func(o *Options) { o.Churn, o.Duration = 2000, 1500*time.Millisecond },
+		} {
+			t.Run(driver+"/"+name, func(t *testing.T) {
+				o := options(name, g.Device)
+				o.Portable, o.Prefix, o.NewSender = driver == "portable", driver+name+"-", through(g.Backend, false)
+				change(&o)
+				r := play(t, o)
+				clean(t, r)
+				if r.Connect.Connected != o.Devices || r.Receive.Received == 0 || r.Receive.Latency.Count != int64(r.Receive.Received) || r.Publish.Latency.Count == 0 {
+					t.Errorf("%+v %+v", r.Connect, r.Receive)
+				}
+				if name == "storm" && (!r.Storm.Complete || r.Storm.Received != 150 || r.Storm.Connected != 50) {
+					t.Errorf("%+v", r.Storm)
+				}
+				if name == "broadcast" && r.Receive.Warmup == 0 {
+					t.Error("nothing was received during the warm-up")
+				}
+				if name == "soak" && r.Closed.ByUs < 10 {
+					t.Errorf("%d left", r.Closed.ByUs)
+				}
+			})
+		}
+	}
+}
+
+func TestIdleAndCycles(t *testing.T) {
+	g := startGateway(t)
+	o := options(Idle, g.Device)
+	o.Settle, o.Series = 10*time.Millisecond, true
+	r := play(t, o)
+	clean(t, r)
+	if r.Closed.ByUs != 50 || r.Connect.Latency.Count != 50 || r.Connect.PerSecond <= 0 {
+		t.Errorf("%+v %+v", r.Closed, r.Connect)
+	}
+	o = options(Soak, g.Device)
+	o.Cycles = 3
+	r = play(t, o)
+	clean(t, r)
+	if len(r.Cycles) != 3 || r.Cycles[2].Connected != 50 || r.Closed.ByUs != 150 || r.Connect.Connected != 150 {
+		t.Errorf("%+v %+v", r.Cycles, r.Closed)
+	}
+}
+
+func TestStraightIntoRedis(t *testing.T) {
+	redis := testkit.StartRedis(t)
+	g := program.StartGateway(t, "--log", redis.URL(), "--shards", "4")
+	o := options(Targeted, g.Device)
+	o.Batch, o.NewSender = 20, func() (producer.Sender, error) { return producer.NewRedis(redis.URL(), "pos-ev", 4) }
+	clean(t, play(t, o))
+	o.Scenario = Broadcast
+	clean(t, play(t, o))
+}
+
+// TestWhatAServerDoesWrong: the ledger sees it, and thresholds fail by it.
+func TestWhatAServerDoesWrong(t *testing.T) {
+	var held string
+	for name, c := range map[string]struct {
+		deliver func(device string, n int, payload string) []string
+		failure string
+	}{
+		"nothing": {func(_ string, _ int, payload string) []string { return []string{payload} }, ""},
+		"loses": {func(device string, n int, payload string) []string {
+			if n == 3 && device == "device-7" {
+				return nil
+			}
+			return []string{payload}
+		}, "1 events were lost, allowed are 0"},
+		"repeats": {func(device string, n int, payload string) []string {
+			if n == 3 && device == "device-7" {
+				return []string{payload, payload}
+			}
+			return []string{payload}
+		}, "1 events were repeated, allowed are 0"},
+		"swaps": {func(device string, n int, payload string) []string {
+			if device == "device-7" && n == 3 {
+				held = payload
+				return nil
+			}
+			if device == "device-7" && n == 4 {
+				return []string{payload, held}
+			}
+			return []string{payload}
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			url := startFake(t, c.deliver)
+			o := options(Broadcast, url)
+			o.NewSender, o.Rate, o.Grace = through(url, false), 50, 300*time.Millisecond
+			r := play(t, o)
+			if got := strings.Join(r.Failures, "; "); got != c.failure || r.Passed != (c.failure == "") {
+				t.Errorf("failures %q, want %q", got, c.failure)
+			}
+			if (r.Receive.Disordered == 1) != (name == "swaps") {
+				t.Errorf("%d disordered", r.Receive.Disordered)
+			}
+			if name == "loses" && (len(r.Receive.Losses) != 1 || r.Receive.Losses[0] != "device 7: event b0:3") {
+				t.Error(r.Receive.Losses)
+			}
+		})
+	}
+}
+
+func TestThresholdOfLatency(t *testing.T) {
+	url := startFake(t, func(_ string, _ int, payload string) []string { return []string{payload} })
+	o := options(Broadcast, url)
+	o.NewSender, o.MaxP99 = through(url, false), time.Nanosecond
+	if r := play(t, o); r.Passed || !strings.Contains(r.Failures[0], "receipt p99 is") {
+		t.Error(r.Failures)
+	}
+	o = options(Idle, url)
+	o.MaxP99 = time.Nanosecond
+	if r := play(t, o); r.Passed || !strings.Contains(r.Failures[0], "connect p99 is") {
+		t.Error(r.Failures)
+	}
+}
+
+// TestNothingAccepted: a run in which nothing was published is none.
+func TestNothingAccepted(t *testing.T) {
+	url := startFake(t, nil)
+	o := options(Targeted, url)
+	o.NewSender = through(nobody(t), false)
+	r := play(t, o)
+	if r.Passed || r.Publish.Refused == 0 || r.Publish.Error == "" || r.Receive.Lost > 0 {
+		t.Errorf("%v %+v", r.Failures, r.Publish)
+	}
+}
+
+func TestNobodyConnects(t *testing.T) {
+	if _, err := Run(context.Background(), options(Idle, nobody(t))); !errors.Is(err, ErrNobody) || !strings.Contains(err.Error(), "refused") {
+		t.Error(err)
+	}
+}
+
+// TestInterrupted: what was measured until then is reported, and nothing that
+// was under way is called lost.
+func TestInterrupted(t *testing.T) {
+	g := startGateway(t)
+	for _, scenario := range []string{Targeted, Soak, Storm} {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		o := options(scenario, g.Device)
+		o.NewSender, o.Duration, o.Missed, o.Churn = through(g.Backend, false), time.Hour, 1_000_000, 100
+		r, err := Run(ctx, o)
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !r.Ended || r.Passed || r.Publish.Accepted == 0 || (scenario != Storm && r.Receive.Lost > 0) {
+			t.Errorf("%s: %v %+v %+v", scenario, r.Failures, r.Publish, r.Receive)
+		}
+	}
+}
+
+func TestWrongSettings(t *testing.T) {
+	for want, change := range map[string]func(*Options){
+		"--devices must be":                  func(o *Options) { o.Devices = 0 },
+		"--connecting must be":               func(o *Options) { o.Connecting = 0 },
+		"need more ports":                    func(o *Options) { o.Devices = 30_000 },
+		"open files":                         func(o *Options) { o.Devices, o.Sources = 5_000_000, 254 },
+		"--batch must be":                    func(o *Options) { o.Batch = 0 },
+		"--stalled must be":                  func(o *Options) { o.Stalled = 51 },
+		"--misbehave is a percentage":        func(o *Options) { o.Misbehave = 101 },
+		"--device-prefix":                    func(o *Options) { o.Prefix = "*" },
+		"--url isn't an address":             func(o *Options) { o.URL = "nonsense" },
+		"--url has the port":                 func(o *Options) { o.URL = "http://127.0.0.1:99999/" },
+		"--url: {devise} is no placeholder":  func(o *Options) { o.URL = "http://127.0.0.1/{devise}" },
+		"{token} needs --token-secret-file":  func(o *Options) { o.Headers = []string{"Authorization: Bearer {token}"} },
+		"isn't of the form":                  func(o *Options) { o.Headers = []string{"nonsense"} },
+		"--resume-url must be":               func(o *Options) { o.ResumeURL = "http://elsewhere/" },
+		"--resume-header: {x} is no":         func(o *Options) { o.ResumeHeader = "A: {x}" },
+		"watching gone (process 2147483647)": func(o *Options) { o.Watch = []watch.Target{{Name: "gone", PIDs: []int{1<<31 - 1}}} },
+		"a space or a line end":              func(o *Options) { o.URL = "http://127.0.0.1/a b" },
+	} {
+		o := options(Idle, "http://127.0.0.1:1")
+		change(&o)
+		if o.Watch != nil && !canWatch() {
+			continue
+		}
+		_, err := Run(context.Background(), o)
+		if err == nil || !strings.Contains(err.Error(), want) || !isSetting(err) {
+			t.Errorf("%q: %v", want, err)
+		}
+	}
+}
+
+func canWatch() bool {
+	_, err := watch.Read(watch.Target{PIDs: []int{os.Getpid()}}, false)
+	return err == nil
+}
+
+// TestWatched: the figures of a process are there for each phase and moment.
+func TestWatched(t *testing.T) {
+	if !canWatch() {
+		t.Skip(watch.ErrUnsupported)
+	}
+	g := startGateway(t)
+	o := options(SlowOnes, g.Device)
+	o.NewSender, o.Series, o.Duration = through(g.Backend, false), true, 1200*time.Millisecond
+	o.Watch = []watch.Target{{Name: "gw", PIDs: []int{g.Pid()}}}
+	var told bytes.Buffer
+	o.Live, o.Redraw = &told, true
+	r := play(t, o)
+	w := r.Watched["gw"]
+	for _, moment := range []string{"before", "connected", "after", "peak"} {
+		if w.PSS[moment] < 1<<20 || w.RSS[moment] < w.PSS[moment] {
+			t.Errorf("%s: %+v", moment, w)
+		}
+	}
+	if w.CPU["run"] <= 0 || r.Self.All <= 0 || r.Self.PSS < 1<<20 || len(r.Series) == 0 {
+		t.Errorf("%+v %+v, %d moments", w, r.Self, len(r.Series))
+	}
+	if !strings.Contains(told.String(), "publishing: 50 connected") {
+		t.Errorf("progress: %q", told.String())
+	}
+	var page, raw bytes.Buffer
+	if err := errors.Join(r.WriteHTML(&page), r.WriteJSON(&raw)); err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(page.String(), "<svg"); n != 5 {
+		t.Errorf("%d plots", n)
+	}
+	if found := regexp.MustCompile(`(?i)<script|https?://|<link|@import`).FindString(page.String()); found != "" {
+		t.Errorf("the page holds %q", found)
+	}
+	if !json.Valid(raw.Bytes()) {
+		t.Error("the JSON isn't valid")
+	}
+}
