@@ -2,6 +2,7 @@ package event
 
 import (
 	"errors"
+	"hash/crc32"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -25,6 +26,9 @@ func TestShardInRange(t *testing.T) {
 		device, shards := rapid.String().Draw(t, "device"), rapid.IntRange(1, 1<<20).Draw(t, "shards")
 		if got := Shard(device, shards); got < 0 || got >= shards {
 			t.Fatalf("Shard(%q, %d) = %d", device, shards, got)
+		}
+		if got, want := Shard(device, shards), int(crc32.ChecksumIEEE([]byte(device))%uint32(shards)); got != want {
+			t.Fatalf("Shard(%q, %d) = %d, the checksum's is %d", device, shards, got, want)
 		}
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"downlink/internal/event"
 	"downlink/internal/eventlog"
 	"downlink/internal/eventlog/redislog"
+	"downlink/internal/shard"
 	"downlink/internal/testkit"
 )
 
@@ -80,46 +81,55 @@ func redisStat(b *testing.B, redis *testkit.Redis, section, name string) float64
 }
 
 // BenchmarkTailing is what it costs one Redis server that gateways follow
-// 2,000 events a second, appended one by one. One iteration is one event.
+// events that are appended one by one. At 100 a second each event is a read of
+// its own for each gateway, which is what 2,000 a second would cost without a
+// pause on a machine that could do it. One iteration is one event.
 func BenchmarkTailing(b *testing.B) {
-	const rate = 2000
-	for _, gateways := range []int{1, 20} {
-		for _, pause := range []time.Duration{0, 5 * time.Millisecond} {
-			b.Run(fmt.Sprintf("gateways=%d/pause=%v", gateways, pause), func(b *testing.B) {
-				redis := testkit.StartRedis(b)
-				ctx, cancel := context.WithCancel(context.Background())
-				var running sync.WaitGroup
-				all := &arrivals{zero: time.Now()}
-				for range gateways {
-					t := New(benchLog(b, redis), all, Options{
-						Window: time.Hour, Watch: time.Hour, Pause: pause, Metrics: NewMetrics(nil), Logger: discard(),
-					})
-					running.Go(func() { _ = t.Run(ctx) })
-					testkit.Eventually(b, "the tail has begun", t.Ready)
-				}
-				log := benchLog(b, redis)
-				cpu := func() float64 {
-					return redisStat(b, redis, "cpu", "used_cpu_user:") + redisStat(b, redis, "cpu", "used_cpu_sys:")
-				}
-				reads := func() float64 { return redisStat(b, redis, "commandstats", "cmdstat_xread:calls=") }
-				cpuBefore, readsBefore := cpu(), reads()
-				b.ResetTimer()
-				publish(b, log, all.zero, rate)
-				testkit.Eventually(b, "every event has arrived", func() bool { return all.count() >= b.N*gateways })
-				b.StopTimer()
-				b.ReportMetric((cpu()-cpuBefore)/b.Elapsed().Seconds()*1000, "redis-ms/s")
-				b.ReportMetric((reads()-readsBefore)/float64(b.N*gateways), "reads/event")
-				cancel()
-				running.Wait()
-				slices.Sort(all.took)
-				for name, part := range map[string]float64{"p50-ms": 0.5, "p99-ms": 0.99} {
-					at := int(math.Ceil(part*float64(len(all.took)))) - 1
-					b.ReportMetric(float64(all.took[at].Microseconds())/1000, name)
-				}
-				b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
-			})
-		}
+	for _, c := range []struct {
+		gateways, rate int
+		pause          time.Duration
+	}{
+		{1, 2000, 0}, {1, 2000, 5 * time.Millisecond},
+		{20, 100, 0}, {20, 2000, 0}, {20, 2000, 5 * time.Millisecond},
+	} {
+		b.Run(fmt.Sprintf("gateways=%d/rate=%d/pause=%v", c.gateways, c.rate, c.pause), func(b *testing.B) {
+			follow(b, c.gateways, c.rate, c.pause)
+		})
 	}
+}
+
+func follow(b *testing.B, gateways, rate int, pause time.Duration) {
+	redis := testkit.StartRedis(b)
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	all := &arrivals{zero: time.Now()}
+	for range gateways {
+		t := New(benchLog(b, redis), all, Options{
+			Window: time.Hour, Watch: time.Hour, Pause: pause, Metrics: NewMetrics(nil), Logger: discard(),
+		})
+		running.Go(func() { _ = t.Run(ctx) })
+		testkit.Eventually(b, "the tail has begun", t.Ready)
+	}
+	log := benchLog(b, redis)
+	cpu := func() float64 {
+		return redisStat(b, redis, "cpu", "used_cpu_user:") + redisStat(b, redis, "cpu", "used_cpu_sys:")
+	}
+	reads := func() float64 { return redisStat(b, redis, "commandstats", "cmdstat_xread:calls=") }
+	cpuBefore, readsBefore := cpu(), reads()
+	b.ResetTimer()
+	publish(b, log, all.zero, rate)
+	testkit.Eventually(b, "every event has arrived", func() bool { return all.count() >= b.N*gateways })
+	b.StopTimer()
+	b.ReportMetric((cpu()-cpuBefore)/float64(b.N)*1e6, "redis-us/event")
+	b.ReportMetric((reads()-readsBefore)/float64(b.N*gateways), "reads/event")
+	cancel()
+	running.Wait()
+	slices.Sort(all.took)
+	for name, part := range map[string]float64{"p50-ms": 0.5, "p99-ms": 0.99} {
+		at := int(math.Ceil(part*float64(len(all.took)))) - 1
+		b.ReportMetric(float64(all.took[at].Microseconds())/1000, name)
+	}
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
 }
 
 // publish appends b.N events one by one, at a rate.
@@ -141,4 +151,66 @@ func publish(b *testing.B, log *redislog.Log, zero time.Time, rate int) {
 		<-time.After(time.Second / time.Duration(2*rate))
 	}
 	sending.Wait()
+}
+
+// elsewhere is a reader of 64 shards in front of shards without members, and
+// what a read of it brings: events in some of them.
+func elsewhere(events int) (read func()) {
+	set := shard.NewSet(nil, shard.Options{Shards: 64, HotBytes: 4 << 20, Metrics: shard.NewMetrics(nil)})
+	all := make([]int, 64)
+	for i := range all {
+		all[i] = i
+		set.Start(i, event.ID{Ms: 1000})
+	}
+	r := newReader(nil, set, Options{Window: time.Hour, Metrics: NewMetrics(nil), Logger: discard()}, 0, len(all), all)
+	for i := range r.tracks {
+		r.tracks[i] = track{pos: event.ID{Ms: 1000}, fresh: time.Now()}
+	}
+	batches := make([]eventlog.Batch, 0, events)
+	for i := 0; len(batches) < events; i++ {
+		device := fmt.Sprint("store-", i)
+		if s := event.Shard(device, 64); !slices.ContainsFunc(batches, func(b eventlog.Batch) bool { return b.Shard == s }) {
+			batches = append(batches, eventlog.Batch{Shard: s, Drained: true, Entries: []eventlog.Entry{{
+				ID: event.ID{Ms: 1000}, Event: event.Event{Target: device, Type: "order.push", Payload: strings.Repeat("x", 300)},
+			}}})
+		}
+	}
+	after := make([]event.ID, len(all))
+	ctx := context.Background()
+	return func() {
+		for i := range after {
+			after[i] = r.tracks[i].pos
+		}
+		for i := range batches {
+			batches[i].Entries[0].ID = batches[i].Entries[0].ID.Next()
+		}
+		if err := r.dispatch(ctx, after, time.Now(), batches); err != nil {
+			panic(err)
+		}
+	}
+}
+
+// BenchmarkElsewhere is an event for a device that isn't here, from the answer
+// of the log to its place in the hot window; 8 come with one read.
+func BenchmarkElsewhere(b *testing.B) {
+	read := elsewhere(8)
+	for range 2000 {
+		read() // until the window is full
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	for range b.N/8 + 1 {
+		read()
+	}
+}
+
+// TestWhatAnEventElsewhereCosts: nothing, but for the rows that events share.
+func TestWhatAnEventElsewhereCosts(t *testing.T) {
+	read := elsewhere(8)
+	for range 2000 {
+		read()
+	}
+	if n := testing.AllocsPerRun(500, read); n > 1 {
+		t.Errorf("%v allocations for 8 events, allowed is one", n)
+	}
 }

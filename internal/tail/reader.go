@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,7 +22,7 @@ type reader struct {
 	opts   Options
 	group  int
 	shards []int
-	total  int // shards of the log
+	places []int // by shard: where it stands in shards; -1: not of this group
 	log    *slog.Logger
 
 	// Guarded by mu. Whoever dispatches or resets holds it, so that a position
@@ -48,13 +49,18 @@ type track struct {
 	founded event.ID  // of the record that pos belongs to
 	fresh   time.Time // when the shard was last seen to hold nothing unread
 	idle    int       // watchdog rounds in which the head moved and pos didn't
+	drained bool      // the last read that was dispatched left nothing unread
 	stuck   bool      // the read was begun anew for that, and pos hasn't moved since
 	told    event.ID  // the head at which everybody was last told to resync
 }
 
 func newReader(source Source, to Dispatcher, opts Options, group, total int, shards []int) *reader {
+	places := slices.Repeat([]int{-1}, total)
+	for i, s := range shards {
+		places[s] = i
+	}
 	return &reader{
-		source: source, to: to, opts: opts, group: group, total: total, shards: shards,
+		source: source, to: to, opts: opts, group: group, shards: shards, places: places,
 		log:    opts.Logger.With("group", group),
 		tracks: make([]track, len(shards)),
 		cancel: func() {},
@@ -199,16 +205,15 @@ func (r *reader) dispatch(ctx context.Context, after []event.ID, asked time.Time
 		}
 		r.doubt = false
 	}
-	drained := make([]bool, len(r.shards))
-	for i := range drained {
-		drained[i] = true
+	for i := range r.tracks {
+		r.tracks[i].drained = true // unless a batch says otherwise
 	}
 	for _, b := range batches {
-		i := r.index(b.Shard)
-		drained[i] = b.Drained
+		i := r.places[b.Shard]
 		t := &r.tracks[i]
+		t.drained = b.Drained
 		if t.pos != after[i] {
-			drained[i] = false // reset meanwhile: these entries don't join on
+			t.drained = false // reset meanwhile: these entries don't join on
 			continue
 		}
 		r.misplaced(b)
@@ -218,7 +223,7 @@ func (r *reader) dispatch(ctx context.Context, after []event.ID, asked time.Time
 		r.opts.Metrics.dispatched(b, r.log)
 	}
 	for i := range r.tracks {
-		if drained[i] {
+		if r.tracks[i].drained {
 			r.tracks[i].fresh = asked
 		}
 	}
@@ -230,7 +235,7 @@ func (r *reader) dispatch(ctx context.Context, after []event.ID, asked time.Time
 func (r *reader) misplaced(b eventlog.Batch) {
 	for i := range b.Entries {
 		e := &b.Entries[i]
-		if e.Fault == "" && !event.ToAll(e.Event.Target) && event.Shard(e.Event.Target, r.total) != b.Shard {
+		if e.Fault == "" && !event.ToAll(e.Event.Target) && event.Shard(e.Event.Target, len(r.places)) != b.Shard {
 			e.Fault = eventlog.FaultShard
 		}
 	}
@@ -242,7 +247,7 @@ func (r *reader) misplaced(b eventlog.Batch) {
 // younger than the window. Half of it leaves room for clocks that run apart.
 func (r *reader) staleLocked(batches []eventlog.Batch) bool {
 	for _, b := range batches {
-		if elapsed(r.tracks[r.index(b.Shard)].fresh) > r.opts.Window/2 {
+		if elapsed(r.tracks[r.places[b.Shard]].fresh) > r.opts.Window/2 {
 			return true
 		}
 	}
@@ -254,15 +259,6 @@ func (r *reader) staleLocked(batches []eventlog.Batch) bool {
 func elapsed(since time.Time) time.Duration {
 	now := time.Now()
 	return max(now.Sub(since), now.Round(0).Sub(since.Round(0)))
-}
-
-func (r *reader) index(shard int) int {
-	for i, s := range r.shards {
-		if s == shard {
-			return i
-		}
-	}
-	panic("the log returned a shard that isn't in the group it was asked for")
 }
 
 // pause waits before the next attempt; false when ctx has ended.
