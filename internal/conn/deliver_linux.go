@@ -86,7 +86,9 @@ func (c *light) send(s *scratch, frames [][]byte) error {
 		case errors.Is(err, unix.EINTR):
 		case errors.Is(err, unix.EAGAIN) && !c.isBlocked():
 			// Once more, now that whoever hears of room can see it.
-			c.block()
+			if err := c.block(); err != nil {
+				return err
+			}
 		case errors.Is(err, unix.EAGAIN):
 			c.rest = append([][]byte(nil), left...)
 			return nil
@@ -103,10 +105,18 @@ func (c *light) isBlocked() bool { return c.news.Load()&blocked != 0 }
 func (c *light) unblock() { c.news.And(^blocked) }
 
 // block notes that the socket is full, and looks again soon.
-func (c *light) block() {
+func (c *light) block() error {
 	c.news.Or(blocked)
 	c.unacked = unacked(c.fd)
 	c.driver.wheel.put(c, c.driver.probe())
+	if c.watched {
+		return nil
+	}
+	c.watched = true
+	if err := c.driver.poller.room(c); err != nil {
+		return errors.Join(ErrTransport, err)
+	}
+	return nil
 }
 
 // hear reads what the peer says, which should be nothing.

@@ -139,7 +139,7 @@ func (l replaceables) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &replaceable{c}, nil
+	return &replaceable{c}, c.(*net.TCPConn).SetWriteBuffer(64 << 10)
 }
 
 type replaceable struct{ net.Conn }

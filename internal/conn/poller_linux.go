@@ -10,8 +10,9 @@ import (
 )
 
 // A poller learns from the kernel which connections have news. A connection is
-// registered once, edge-triggered, and never again (epoll(7)): what it reports
-// is a hint, and whoever acts on it asks the socket. So a late event for a
+// registered edge-triggered (epoll(7)), once, and once more when its socket was
+// full for the first time: a socket that has room would be reported at once,
+// which would wake the poller for each new connection. What it reports is a hint, and whoever acts on it asks the socket. So a late event for a
 // descriptor that has become another's does no harm. Safe for concurrent use.
 type poller struct {
 	epoll *os.File // in turn watched by Go's own poller, so that waiting holds no thread
@@ -40,7 +41,7 @@ func newPoller() (*poller, error) {
 }
 
 const (
-	interest = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET
+	interest = unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLET
 	incoming = unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLHUP | unix.EPOLLERR
 )
 
@@ -52,8 +53,18 @@ func (p *poller) add(c *light) error {
 	}
 	p.conns[c.fd] = c
 	p.mu.Unlock()
-	event := unix.EpollEvent{Events: interest, Fd: int32(c.fd)} //nolint:gosec // descriptors are small
-	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(p.fd, unix.EPOLL_CTL_ADD, c.fd, &event))
+	return p.control(c, unix.EPOLL_CTL_ADD, interest)
+}
+
+// room watches for room in the socket, too, from now on; if there is some, that
+// is reported at once.
+func (p *poller) room(c *light) error {
+	return p.control(c, unix.EPOLL_CTL_MOD, interest|unix.EPOLLOUT)
+}
+
+func (p *poller) control(c *light, operation int, events uint32) error {
+	event := unix.EpollEvent{Events: events, Fd: int32(c.fd)} //nolint:gosec // descriptors are small
+	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(p.fd, operation, c.fd, &event))
 }
 
 // remove forgets a connection. Closing its descriptor takes it out of the set.

@@ -32,6 +32,7 @@ type light struct {
 	unacked int      // bytes that the peer hadn't acknowledged when last looked at; while blocked
 	heard   int      // bytes after the request
 	closing bool     // rest holds the last frame
+	watched bool     // the poller watches for room
 
 	// Guarded by the wheel's mutex.
 	slot       int // -1: not scheduled
@@ -114,9 +115,20 @@ type Detacher interface {
 	Detach() (release func())
 }
 
+// A Taker is a ResponseWriter whose connection nobody else has in hand: what
+// follows the request hasn't been read. Take makes the caller the owner of the
+// descriptor, which is non-blocking; release is to be called when it is closed.
+type Taker interface {
+	Take() (fd int, release func())
+}
+
 // take takes the descriptor away from net/http, and from Go's own poller: what
 // they hold for a connection is several times what we do.
 func (c *light) take(w http.ResponseWriter) error {
+	if t, ok := w.(Taker); ok {
+		c.fd, c.release = t.Take()
+		return nil
+	}
 	nc, rw, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		return errors.Join(ErrTransport, err)

@@ -78,9 +78,12 @@ func startFlow(o Options, log eventlog.Log, c *credentials, m instruments, reg p
 	return f, nil
 }
 
+// ordinaryDriver is the setting that leaves every connection to net/http.
+const ordinaryDriver = "ordinary"
+
 func newDriver(o Options) (conn.Driver, error) {
 	ordinary := conn.Ordinary{KeepAlive: o.Keepalive, WriteTimeout: o.WriteTimeout}
-	if o.Driver == "ordinary" {
+	if o.Driver == ordinaryDriver {
 		return ordinary, nil
 	}
 	return conn.NewLight(ordinary)

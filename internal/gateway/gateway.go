@@ -6,7 +6,6 @@ package gateway
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -49,7 +48,7 @@ type Options struct {
 	Keepalive        time.Duration
 	WriteTimeout     time.Duration
 	Retry            time.Duration
-	Driver           string // "light", which is the default, or "ordinary"
+	Driver           string // "light", which is also meant by nothing, or "ordinary"
 	StreamsPerDevice int
 	MaxConnectionAge time.Duration
 	PendingEvents    int
@@ -101,12 +100,14 @@ func New(o Options) (*Gateway, error) {
 	if err != nil {
 		return nil, err
 	}
-	g.device, err = g.listen(deviceListener, o.Listen, devices, g.identity.tls(), server.Device(http.HandlerFunc(g.events), g.Ready))
+	g.device, err = g.listen(g.devices(devices))
 	if err != nil {
 		return nil, err
 	}
-	g.backend, err = g.listen(backendListener, o.BackendListen, backends, nil,
-		server.Backend(http.HandlerFunc(g.publish), publish.OpenAPI(), metrics.Handler(g.registry, o.Logger), g.Ready))
+	g.backend, err = g.listen(server.Options{
+		Name: backendListener, Address: o.BackendListen, MaxConnections: backends,
+		Handler: server.Backend(http.HandlerFunc(g.publish), publish.OpenAPI(), metrics.Handler(g.registry, o.Logger), g.Ready),
+	})
 	if err != nil {
 		g.device.Close()
 		return nil, err
@@ -114,12 +115,22 @@ func New(o Options) (*Gateway, error) {
 	return g, nil
 }
 
-func (g *Gateway) listen(name, address string, maxConnections int, cert *tls.Config, h http.Handler) (*server.Server, error) {
-	return server.Listen(server.Options{
-		Name: name, Address: address, Handler: h, TLS: cert, Logger: g.opts.Logger, Metrics: g.metrics.server,
-		MaxConnections: maxConnections, MaxHeaderBytes: maxHeaderBytes,
-		ReadHeaderTimeout: g.opts.ReadHeaderTimeout, WriteTimeout: g.opts.WriteTimeout,
-	})
+func (g *Gateway) devices(maxConnections int) server.Options {
+	o := server.Options{
+		Name: deviceListener, Address: g.opts.Listen, MaxConnections: maxConnections,
+		Handler: server.Device(http.HandlerFunc(g.events), g.Ready), TLS: g.identity.tls(),
+	}
+	if g.opts.Driver != ordinaryDriver && o.TLS == nil {
+		o.Stream, o.StreamPath = http.HandlerFunc(g.events), sse.Path
+	}
+	return o
+}
+
+func (g *Gateway) listen(o server.Options) (*server.Server, error) {
+	o.Logger, o.Metrics = g.opts.Logger, g.metrics.server
+	o.MaxHeaderBytes = maxHeaderBytes
+	o.ReadHeaderTimeout, o.WriteTimeout = g.opts.ReadHeaderTimeout, g.opts.WriteTimeout
+	return server.Listen(o)
 }
 
 // DeviceAddr is the bound address of the devices' port.

@@ -1,11 +1,19 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"sync/atomic"
 	"syscall"
 )
+
+// A listener is what a Server accepts from.
+type listener interface {
+	net.Listener
+	// drain waits, after Close, for requests that net/http doesn't know of.
+	drain(ctx context.Context)
+}
 
 // A limited listener keeps clients from taking every descriptor of the process:
 // the log needs some, and can't go on without.
@@ -15,21 +23,32 @@ type limited struct {
 	turnedAway func()
 }
 
-func (l *limited) Accept() (net.Conn, error) {
+// enter takes a place for a connection; nil if there is none.
+func (l limited) enter() *place {
+	select {
+	case l.free <- struct{}{}:
+		return &place{free: l.free}
+	default:
+		l.turnedAway()
+		return nil
+	}
+}
+
+// Accept implements net.Listener.
+func (l limited) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
-		select {
-		case l.free <- struct{}{}:
-			return &limitedConn{Conn: c, place: &place{free: l.free}}, nil
-		default:
-			c.Close()
-			l.turnedAway()
+		if place := l.enter(); place != nil {
+			return &limitedConn{Conn: c, place: place}, nil
 		}
+		c.Close()
 	}
 }
+
+func (limited) drain(context.Context) {}
 
 type limitedConn struct {
 	net.Conn

@@ -17,9 +17,13 @@ import (
 
 // Options for a Server.
 type Options struct {
-	Name              string // in log lines and errors: "device" or "back-end"
-	Address           string // host:port; port 0 picks a free one
-	Handler           http.Handler
+	Name    string // in log lines and errors: "device" or "back-end"
+	Address string // host:port; port 0 picks a free one
+	Handler http.Handler
+	// Stream, if set, is the handler of StreamPath, which takes connections over:
+	// plain requests for it skip net/http (see skim). Not with TLS.
+	Stream            http.Handler
+	StreamPath        string
 	ReadHeaderTimeout time.Duration
 	WriteTimeout      time.Duration // HTTP/2: a connection that takes nothing for so long is cut
 	MaxHeaderBytes    int
@@ -32,7 +36,7 @@ type Options struct {
 // A Server is one listener with its HTTP server.
 type Server struct {
 	name     string
-	listener net.Listener
+	listener listener
 	http     *http.Server
 }
 
@@ -50,12 +54,15 @@ const sendBuffer = 64 << 10
 // Listen binds the address, so that a wrong or used one is known at once.
 func Listen(o Options) (*Server, error) {
 	sockets := tuned(o.WriteTimeout)
-	listener, err := sockets.Listen(context.Background(), "tcp", o.Address)
+	socket, err := sockets.Listen(context.Background(), "tcp", o.Address)
 	if err != nil {
 		return nil, fmt.Errorf("the %s listener can't use the address %s: %w; choose another one or stop the program that has it", o.Name, o.Address, err)
 	}
 	o.Metrics.limit(o.Name, o.MaxConnections)
-	bound := &limited{Listener: listener, free: make(chan struct{}, o.MaxConnections), turnedAway: func() { o.Metrics.turnedAway(o.Name) }}
+	bound, err := skimming(limited{Listener: socket, free: make(chan struct{}, o.MaxConnections), turnedAway: func() { o.Metrics.turnedAway(o.Name) }}, o)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("the %s listener can't be watched: %w", o.Name, err), socket.Close())
+	}
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(o.TLS != nil)
@@ -100,6 +107,7 @@ func (s *Server) Shutdown(ctx context.Context) {
 	if s.http.Shutdown(ctx) != nil {
 		s.http.Close()
 	}
+	s.listener.drain(ctx)
 }
 
 // Close frees the listener of a server that was never served, and cuts all

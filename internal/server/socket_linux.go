@@ -18,6 +18,11 @@ const unsentBytes = 16 << 10
 // peer is there, and how often.
 const probeAfter = 30
 
+// deferAccept is for how many seconds at most the kernel keeps a connection to
+// itself on which nothing was sent yet (tcp(7)): when it is accepted, its
+// request is there.
+const deferAccept = 1
+
 // tuned binds with options that accepted connections inherit, which spares
 // several system calls for each. A peer whose side acknowledges nothing for
 // writeTimeout is gone (TCP_USER_TIMEOUT, RFC 5482).
@@ -29,6 +34,8 @@ func tuned(writeTimeout time.Duration) net.ListenConfig {
 		{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, probeAfter},
 		{unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(writeTimeout.Milliseconds())},
 		{unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsentBytes},
+		{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
+		{unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, deferAccept},
 	}
 	return net.ListenConfig{
 		KeepAlive: -1, // set above

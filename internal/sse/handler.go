@@ -23,6 +23,9 @@ import (
 	"downlink/internal/shard"
 )
 
+// Path is where the handler belongs.
+const Path = "/events"
+
 // Shards finds the shard of a device.
 type Shards interface {
 	Of(device string) *shard.Shard

@@ -1,0 +1,267 @@
+package server
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"runtime/debug"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// skim is a listener that answers plain requests for a stream itself and gives
+// everything else to net/http. A crowd that comes back at once asks for nothing
+// but streams, and net/http spends as much on taking such a connection in as
+// everything else together: a goroutine with its stack, two buffers, and a
+// place in Go's poller that is given up right after.
+//
+// What is plain is narrow on purpose: one read has brought one complete
+// HTTP/1.1 request, for the stream's path, with nothing behind it. Whatever
+// isn't so gets to net/http with its first bytes. The kernel holds connections
+// back until there is something to read (TCP_DEFER_ACCEPT).
+type skim struct {
+	// Set at construction.
+	limited
+	path    string
+	handler http.Handler
+	log     *slog.Logger
+	file    *os.File // the listening socket again, watched by Go's poller
+	raw     syscall.RawConn
+
+	// Owned by Accept, which net/http calls one at a time.
+	buf    [4 << 10]byte // as large as net/http's: it takes what we hand over in one read
+	reader *bufio.Reader
+
+	*inFlight
+}
+
+// skimming makes a listener that serves streams itself; without a handler for
+// them it is l as it is.
+func skimming(l limited, o Options) (listener, error) {
+	tcp, ok := l.Listener.(*net.TCPListener)
+	if !ok || o.Stream == nil {
+		return l, nil
+	}
+	file, err := tcp.File()
+	if err != nil {
+		return nil, err
+	}
+	s := &skim{
+		limited: l, path: o.StreamPath, handler: o.Stream, log: o.Logger, file: file,
+		reader: bufio.NewReader(nil), inFlight: newInFlight(),
+	}
+	if s.raw, err = file.SyscallConn(); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return s, nil
+}
+
+// Close implements net.Listener.
+func (s *skim) Close() error { return errors.Join(s.file.Close(), s.limited.Close()) }
+
+// drain waits for the requests in progress until ctx ends.
+func (s *skim) drain(ctx context.Context) { s.inFlight.drain(ctx) }
+
+// Accept serves what is plain and returns what isn't.
+func (s *skim) Accept() (net.Conn, error) {
+	for {
+		fd, peer, err := s.accept()
+		if err != nil {
+			return nil, err
+		}
+		place := s.enter()
+		if place == nil {
+			unix.Close(fd) //nolint:errcheck // nothing was promised
+			continue
+		}
+		n, _ := unix.Read(fd, s.buf[:]) // an error comes again, to whoever reads next
+		head := s.buf[:max(n, 0)]
+		if r := s.plain(head); r != nil && s.begin() {
+			r.RemoteAddr = address(peer)
+			go s.serve(&skimmed{fd: fd, place: place}, r)
+			continue
+		}
+		c, err := handOver(fd, head)
+		if err != nil {
+			place.release()
+			continue // the client is gone
+		}
+		return &limitedConn{Conn: c, place: place}, nil
+	}
+}
+
+// accept waits for the next connection.
+func (s *skim) accept() (fd int, peer unix.Sockaddr, err error) {
+	closed := s.raw.Read(func(listener uintptr) bool {
+		for {
+			fd, peer, err = unix.Accept4(int(listener), unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+			if !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.ECONNABORTED) {
+				return !errors.Is(err, unix.EAGAIN)
+			}
+		}
+	})
+	if closed != nil {
+		return -1, nil, net.ErrClosed
+	}
+	if err != nil {
+		// Temporary, for net/http: it waits a moment and tries on.
+		return -1, nil, &net.OpError{Op: "accept", Net: "tcp", Err: os.NewSyscallError("accept4", err)}
+	}
+	return fd, peer, nil
+}
+
+// plain is the request, if head holds one for a stream, whole and alone, about
+// which there is nothing that net/http had better decide; otherwise nil.
+func (s *skim) plain(head []byte) *http.Request {
+	rest, ok := bytes.CutPrefix(head, []byte("GET "+s.path))
+	if !ok || len(rest) == 0 || (rest[0] != '?' && rest[0] != ' ') {
+		return nil
+	}
+	end := []byte("\r\n\r\n")
+	if bytes.Index(rest, end) != len(rest)-len(end) || bytes.ContainsFunc(rest, unusual) {
+		return nil
+	}
+	s.reader.Reset(bytes.NewReader(head))
+	r, err := http.ReadRequest(s.reader)
+	switch {
+	case err != nil, r.ProtoMajor != 1 || r.ProtoMinor != 1, r.Host == "", r.Close, r.Body != http.NoBody:
+		return nil
+	case r.Header["Expect"] != nil, r.Header["Upgrade"] != nil, r.Header["Transfer-Encoding"] != nil, r.Header["Content-Length"] != nil:
+		return nil
+	}
+	return r
+}
+
+// unusual characters have no place in a header (RFC 9110 §5.5).
+func unusual(c rune) bool { return c < ' ' && c != '\r' && c != '\n' && c != '\t' || c == 0x7f }
+
+// handOver makes a connection for net/http, which has yet to read head.
+func handOver(fd int, head []byte) (net.Conn, error) {
+	f := os.NewFile(uintptr(fd), "")
+	defer f.Close()
+	c, err := net.FileConn(f)
+	if err != nil {
+		return nil, err
+	}
+	tcp, ok := c.(*net.TCPConn)
+	if !ok || len(head) == 0 {
+		return c, nil
+	}
+	return &begun{TCPConn: tcp, head: bytes.Clone(head)}, nil
+}
+
+// begun is a connection whose first bytes have been read.
+type begun struct {
+	*net.TCPConn
+	head []byte
+}
+
+func (b *begun) Read(p []byte) (int, error) {
+	if len(b.head) == 0 {
+		return b.TCPConn.Read(p)
+	}
+	n := copy(p, b.head)
+	if b.head = b.head[n:]; len(b.head) == 0 {
+		b.head = nil
+	}
+	return n, nil
+}
+
+// serve answers one request.
+func (s *skim) serve(c *skimmed, r *http.Request) {
+	defer s.end()
+	defer c.finish()
+	defer func() {
+		if p := recover(); p != nil && p != http.ErrAbortHandler { //nolint:errorlint // compared as net/http does
+			s.log.Error("answering a request panicked; its connection is closed", "panic", p, "stack", string(debug.Stack()))
+			c.body.Reset()
+		}
+	}()
+	s.handler.ServeHTTP(c, r)
+}
+
+// address is a peer's address in the form of http.Request.RemoteAddr.
+func address(peer unix.Sockaddr) string {
+	switch a := peer.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port)).String() //nolint:gosec // a port
+	case *unix.SockaddrInet6:
+		ip := netip.AddrFrom16(a.Addr).Unmap()
+		return netip.AddrPortFrom(ip, uint16(a.Port)).String() //nolint:gosec // a port
+	default:
+		return ""
+	}
+}
+
+// skimmed is the ResponseWriter of a request that net/http never saw. Most are
+// taken by a stream before anything is written; an answer that isn't a stream
+// is collected, and ends the connection.
+type skimmed struct {
+	fd     int
+	place  *place
+	taken  bool
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+// Take hands the connection over: from now on the descriptor is the caller's to
+// close, who then calls release.
+func (c *skimmed) Take() (fd int, release func()) {
+	c.taken = true
+	return c.fd, c.place.release
+}
+
+// Header implements http.ResponseWriter.
+func (c *skimmed) Header() http.Header {
+	if c.header == nil {
+		c.header = make(http.Header, 8)
+	}
+	return c.header
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (c *skimmed) WriteHeader(status int) {
+	if c.status == 0 {
+		c.status = status
+	}
+}
+
+// Write implements http.ResponseWriter.
+func (c *skimmed) Write(b []byte) (int, error) {
+	c.WriteHeader(http.StatusOK)
+	return c.body.Write(b)
+}
+
+// SetWriteDeadline is for http.ResponseController. Nothing here waits.
+func (c *skimmed) SetWriteDeadline(time.Time) error { return nil }
+
+// finish sends what was collected. It fits into the empty buffer of a socket
+// that nothing was written to yet, so nobody waits for the client.
+func (c *skimmed) finish() {
+	if c.taken {
+		return
+	}
+	defer c.place.release()
+	defer unix.Close(c.fd) //nolint:errcheck // nothing depends on it
+	if c.status == 0 && c.body.Len() == 0 {
+		return
+	}
+	resp := http.Response{
+		StatusCode: c.status, ProtoMajor: 1, ProtoMinor: 1, Close: true,
+		Header: c.Header(), Body: io.NopCloser(&c.body), ContentLength: int64(c.body.Len()),
+	}
+	resp.Header.Set("Date", time.Now().UTC().Format(http.TimeFormat))
+	var out bytes.Buffer
+	_ = resp.Write(&out) // a buffer takes everything
+	_, _ = unix.Write(c.fd, out.Bytes())
+}
