@@ -108,6 +108,7 @@ type Log struct {
 	// Owned by the writer.
 	space      error // what the last look at the disk said
 	spaceAsked time.Time
+	groups     uint64 // how many there have been
 
 	// life is held for reading while a call uses db.
 	life      sync.RWMutex
@@ -125,6 +126,7 @@ type shard struct {
 
 	// Owned by the writer.
 	issued  event.ID // IDs up to here are taken: given to an entry, or never to be
+	group   uint64   // the last one that has issued an ID
 	pruneAt []byte   // where pruning goes on; nil while there is nothing to prune
 
 	// Guarded by mu. What removes or doubts is committed under the lock, what

@@ -44,8 +44,20 @@ func decodeID(b []byte) event.ID {
 	return event.ID{Ms: binary.BigEndian.Uint64(b), Seq: binary.BigEndian.Uint64(b[8:])}
 }
 
-func recordKey(shard int) []byte                  { return key(recordPrefix, shard) }
-func entryKey(shard int, id event.ID) []byte      { return appendID(key(entryPrefix, shard), id) }
+// putEntryKey writes an entry's key into room of its size.
+func putEntryKey(room []byte, shard int, id event.ID) {
+	room[0] = entryPrefix
+	binary.BigEndian.PutUint16(room[1:], uint16(shard))
+	binary.BigEndian.PutUint64(room[prefixLen:], id.Ms)
+	binary.BigEndian.PutUint64(room[prefixLen+8:], id.Seq)
+}
+
+func recordKey(shard int) []byte { return key(recordPrefix, shard) }
+func entryKey(shard int, id event.ID) []byte {
+	k := make([]byte, prefixLen+idBytes)
+	putEntryKey(k, shard, id)
+	return k
+}
 func expiryKey(shard int, id event.ID) []byte     { return appendID(key(expiryPrefix, shard), id) }
 func noteKey(shard int, target string) []byte     { return key(notePrefix, shard, []byte(target)...) }
 func onceKey(shard int, h [hashBytes]byte) []byte { return key(oncePrefix, shard, h[:]...) }

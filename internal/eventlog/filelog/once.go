@@ -2,6 +2,7 @@ package filelog
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -11,65 +12,63 @@ import (
 
 // addOnce answers a request whose idempotency key was seen inside the window
 // with what it stored then, and stores what isn't there.
-func (g *group) addOnce(s *shard, a eventlog.Append) eventlog.Result {
+func (g *group) addOnce(s *shard, a *eventlog.Append, r *eventlog.Result) {
 	hash := hashOf(a.Once)
 	k := onceKey(s.num, hash)
-	ids, err := g.known(s, k, a)
-	if err != nil {
-		return failed(a, err)
+	if err := g.known(s, k, a, r.IDs); err != nil {
+		fail(r, err)
+		return
 	}
-	missing := false
-	for _, id := range ids {
-		missing = missing || id.IsZero()
+	missing := slices.ContainsFunc(r.IDs, event.ID.IsZero)
+	if r.Repeated = !missing && len(r.IDs) > 0; r.Repeated {
+		return
 	}
-	if !missing && len(ids) > 0 {
-		return eventlog.Result{IDs: ids, Repeated: true}
+	if err := g.fill(s, a.Events, r.IDs); err != nil {
+		fail(r, err)
+		return
 	}
-	if err := g.fill(s, a.Events, ids); err != nil {
-		return failed(a, err)
+	if len(r.IDs) == 0 { // nothing stored, nothing to remember
+		return
 	}
-	if len(ids) == 0 { // nothing stored, nothing to remember
-		return eventlog.Result{IDs: ids}
+	now := stored{at: g.now, fingerprint: a.Once.Fingerprint, ids: r.IDs}
+	if g.pending == nil {
+		g.pending = make(map[string]stored)
 	}
-	now := stored{at: g.now, fingerprint: a.Once.Fingerprint, ids: ids}
 	g.pending[string(k)] = now
-	err = errors.Join(
+	err := errors.Join(
 		g.batch.Set(k, now.encode(), nil),
 		g.batch.Set(expiryKey(s.num, s.issued), hash[:], nil),
 	)
 	if err != nil {
-		return failed(a, err)
+		fail(r, err)
 	}
-	return eventlog.Result{IDs: ids}
 }
 
-// known gives the IDs of a key's entries that the log still holds, and zero
-// IDs for the others.
-func (g *group) known(s *shard, k []byte, a eventlog.Append) ([]event.ID, error) {
-	ids := make([]event.ID, len(a.Events))
+// known fills in the IDs of a key's entries that the log still holds.
+func (g *group) known(s *shard, k []byte, a *eventlog.Append, ids []event.ID) error {
 	before, inGroup := g.pending[string(k)]
 	if !inGroup {
 		found, err := g.lookup(k, &before)
 		if err != nil || !found {
-			return ids, err
+			return err
 		}
 	}
 	if before.fingerprint != a.Once.Fingerprint || len(before.ids) != len(ids) {
-		return nil, eventlog.ErrConflict
+		return eventlog.ErrConflict
 	}
 	for i, id := range before.ids {
 		held := inGroup
 		if !held {
 			var err error
 			if held, err = g.log.has(entryKey(s.num, id)); err != nil {
-				return nil, g.log.unavailable(err)
+				return g.log.unavailable(err)
 			}
 		}
 		if held {
 			ids[i] = id
 		}
 	}
-	return ids, nil
+	return nil
 }
 
 // lookup reads what a key stands for; a key from before the window stands for

@@ -59,15 +59,31 @@ func late(ctx context.Context) error {
 }
 
 func failAll(batch []eventlog.Append, err error) []eventlog.Result {
-	results := make([]eventlog.Result, len(batch))
-	for i, a := range batch {
-		results[i] = failed(a, err)
+	results := newResults(batch)
+	for i := range results {
+		results[i].Err = err
 	}
 	return results
 }
 
-func failed(a eventlog.Append, err error) eventlog.Result {
-	return eventlog.Result{IDs: make([]event.ID, len(a.Events)), Err: err}
+// newResults makes a result for each Append, with a zero ID for each event.
+func newResults(batch []eventlog.Append) []eventlog.Result {
+	events := 0
+	for i := range batch {
+		events += len(batch[i].Events)
+	}
+	results, ids := make([]eventlog.Result, len(batch)), make([]event.ID, events)
+	for i := range batch {
+		n := len(batch[i].Events)
+		results[i].IDs, ids = ids[:n:n], ids[n:]
+	}
+	return results
+}
+
+// fail makes a result one of an Append that wasn't stored.
+func fail(r *eventlog.Result, err error) {
+	clear(r.IDs)
+	r.Repeated, r.Err = false, err
 }
 
 // do runs a job on the writer and returns its error.
@@ -150,19 +166,20 @@ func (l *Log) store(requests []*request) {
 // A group is what goes to the disk with one sync.
 type group struct {
 	log     *Log
+	number  uint64
 	batch   *pebble.Batch
 	wall    uint64 // ms, for IDs
 	now     uint64 // ms of the log's clock, for idempotency keys
 	events  int
-	touched map[*shard]bool
-	pending map[string]stored // idempotency keys that are decided in this group
+	touched []*shard
+	pending map[string]stored // idempotency keys that are decided in this group; may be nil
 }
 
 func (l *Log) newGroup() *group {
+	l.groups++
 	return &group{
-		log: l, batch: l.db.NewBatch(),
+		log: l, number: l.groups, batch: l.db.NewBatch(),
 		wall: unixMillis(l.opts.Now()), now: l.clock(),
-		touched: map[*shard]bool{}, pending: map[string]stored{},
 	}
 }
 
@@ -170,9 +187,9 @@ func (g *group) addAll(r *request) []eventlog.Result {
 	if err := g.refusal(r); err != nil {
 		return failAll(r.appends, err)
 	}
-	results := make([]eventlog.Result, len(r.appends))
-	for i, a := range r.appends {
-		results[i] = g.add(a)
+	results := newResults(r.appends)
+	for i := range r.appends {
+		g.add(&r.appends[i], &results[i])
 	}
 	return results
 }
@@ -188,24 +205,25 @@ func (g *group) refusal(r *request) error {
 	return g.log.room()
 }
 
-func (g *group) add(a eventlog.Append) eventlog.Result {
+func (g *group) add(a *eventlog.Append, r *eventlog.Result) {
 	s, err := g.log.shard(a.Shard)
 	if err != nil {
-		return failed(a, err)
+		fail(r, err)
+		return
 	}
 	for i := range a.Events {
 		if n := len(a.Events[i].Payload); n > g.log.opts.MaxEventBytes {
-			return failed(a, fmt.Errorf("%w: %d bytes, allowed are %d", event.ErrTooLarge, n, g.log.opts.MaxEventBytes))
+			fail(r, fmt.Errorf("%w: %d bytes, allowed are %d", event.ErrTooLarge, n, g.log.opts.MaxEventBytes))
+			return
 		}
 	}
 	if a.Once != nil {
-		return g.addOnce(s, a)
+		g.addOnce(s, a, r)
+		return
 	}
-	ids := make([]event.ID, len(a.Events))
-	if err := g.fill(s, a.Events, ids); err != nil {
-		return failed(a, err)
+	if err := g.fill(s, a.Events, r.IDs); err != nil {
+		fail(r, err)
 	}
-	return eventlog.Result{IDs: ids}
 }
 
 // fill stores the events that have no ID yet.
@@ -221,7 +239,7 @@ func (g *group) fill(s *shard, events []event.Event, ids []event.ID) error {
 		ids[i] = id
 		e := &events[i]
 		op := g.batch.SetDeferred(prefixLen+idBytes, eventSize(e))
-		copy(op.Key, entryKey(s.num, id))
+		putEntryKey(op.Key, s.num, id)
 		appendEvent(op.Value[:0], e)
 		if err := op.Finish(); err != nil {
 			return err
@@ -237,8 +255,11 @@ func (g *group) issue(s *shard) (event.ID, error) {
 	if s.issued == event.MaxID {
 		return event.ID{}, eventlog.ErrExhausted
 	}
+	if s.group != g.number {
+		s.group = g.number
+		g.touched = append(g.touched, s)
+	}
 	s.issued = event.Max(event.ID{Ms: g.wall}, s.issued.Next())
-	g.touched[s] = true
 	return s.issued, nil
 }
 
@@ -255,7 +276,7 @@ func (g *group) commit() error {
 	}
 	g.log.metrics.commitSeconds.Observe(time.Since(began).Seconds())
 	g.log.metrics.commitEvents.Observe(float64(g.events))
-	for s := range g.touched {
+	for _, s := range g.touched {
 		s.mu.Lock()
 		s.head = s.issued
 		s.mu.Unlock()
@@ -267,9 +288,9 @@ func (g *group) commit() error {
 // retract turns the answers of a group that couldn't be stored into errors;
 // repeats too, for they may stand on an entry of this very group.
 func (g *group) retract(r *request, err error) {
-	for i, a := range r.appends {
+	for i := range r.results {
 		if r.results[i].Err == nil {
-			r.results[i] = failed(a, err)
+			fail(&r.results[i], err)
 		}
 	}
 }
