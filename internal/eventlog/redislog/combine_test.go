@@ -178,7 +178,7 @@ func TestAppendAllocations(t *testing.T) {
 	batch := []eventlog.Append{{Events: []event.Event{{Target: "a", Type: "t", Payload: "p"}}}}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	const most = 18
+	const most = 15
 	if n := testing.AllocsPerRun(200, func() {
 		if res := r.Append(ctx, batch); res[0].Err != nil {
 			t.Error(res[0].Err)
