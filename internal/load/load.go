@@ -147,7 +147,7 @@ func (r *run) fleetOptions(u *url.URL, address netip.AddrPort, requests *request
 	if u.Scheme == "https" {
 		o.TLS = &tls.Config{ServerName: u.Hostname(), MinVersion: tls.VersionTLS12, RootCAs: r.opts.Roots}
 	}
-	for n := range r.opts.Sources {
+	for n := range r.opts.sources(address) {
 		o.Sources = append(o.Sources, netip.AddrFrom4([4]byte{127, 0, 0, byte(n + 1)}))
 	}
 	if len(r.opts.Captures) > 0 {

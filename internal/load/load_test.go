@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
-	"path/filepath"
 	"regexp"
 	"runtime"
 	"strings"
@@ -17,11 +16,6 @@ import (
 	"downlink/internal/load/watch"
 	"downlink/internal/testkit"
 )
-
-func startGateway(t *testing.T, args ...string) *testkit.Gateway {
-	t.Helper()
-	return program.StartGateway(t, append([]string{"--log", "file:" + filepath.Join(t.TempDir(), "log"), "--streams-per-device", "8"}, args...)...)
-}
 
 // sources is how many addresses of its own a machine has without being asked:
 // 127.0.0.2 is there on Linux only.
@@ -35,18 +29,19 @@ func sources() int {
 // TestScenarios: each of them against a real gateway, on both drivers, with a
 // clean ledger.
 func TestScenarios(t *testing.T) {
-	g := startGateway(t)
+	device, backend := startGateway(t, "file:"+t.TempDir())
 	for _, driver := range []string{"native", "portable"} {
 		for name, change := range map[string]func(*Options){
 			"broadcast": func(o *Options) { o.Warmup = 100 * time.Millisecond },
 			"targeted":  func(o *Options) { o.Sources = sources() },
-			"storm":     func(o *Options) { o.Rate, o.Batch, o.NewSender = 0, 10, through(g.Backend, true) },
+			"storm":     func(o *Options) { o.Rate, o.Batch, o.NewSender = 0, 10, through(backend, true) },
 			"slow":      func(o *Options) { o.Stalled, o.Misbehave, o.Rate = 5, 10, 100 },
 			"soak":      func(o *Options) { o.Churn, o.Duration = 2000, 1500*time.Millisecond },
 		} {
 			t.Run(driver+"/"+name, func(t *testing.T) {
-				o := options(name, g.Device)
-				o.Portable, o.Prefix, o.NewSender = driver == "portable", driver+name+"-", through(g.Backend, false)
+				t.Parallel()
+				o := options(name, device)
+				o.Portable, o.Prefix, o.NewSender = driver == "portable", driver+name+"-", through(backend, false)
 				change(&o)
 				r := play(t, o)
 				clean(t, r)
@@ -68,15 +63,15 @@ func TestScenarios(t *testing.T) {
 }
 
 func TestIdleAndCycles(t *testing.T) {
-	g := startGateway(t)
-	o := options(Idle, g.Device)
+	device, _ := startGateway(t, "file:"+t.TempDir())
+	o := options(Idle, device)
 	o.Settle, o.Series = 10*time.Millisecond, true
 	r := play(t, o)
 	clean(t, r)
 	if r.Closed.ByUs != 50 || r.Connect.Latency.Count != 50 || r.Connect.PerSecond <= 0 {
 		t.Errorf("%+v %+v", r.Closed, r.Connect)
 	}
-	o = options(Soak, g.Device)
+	o = options(Soak, device)
 	o.Cycles = 3
 	r = play(t, o)
 	clean(t, r)
@@ -87,8 +82,8 @@ func TestIdleAndCycles(t *testing.T) {
 
 func TestStraightIntoRedis(t *testing.T) {
 	redis := testkit.StartRedis(t)
-	g := program.StartGateway(t, "--log", redis.URL(), "--shards", "4")
-	o := options(Targeted, g.Device)
+	device, _ := startGateway(t, redis.URL())
+	o := options(Targeted, device)
 	o.Batch, o.NewSender = 20, func() (producer.Sender, error) { return producer.NewRedis(redis.URL(), "pos-ev", 4) }
 	clean(t, play(t, o))
 	o.Scenario = Broadcast
@@ -178,11 +173,11 @@ func TestNobodyConnects(t *testing.T) {
 // TestInterrupted: what was measured until then is reported, and nothing that
 // was under way is called lost.
 func TestInterrupted(t *testing.T) {
-	g := startGateway(t)
+	device, backend := startGateway(t, "file:"+t.TempDir())
 	for _, scenario := range []string{Targeted, Soak, Storm} {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		o := options(scenario, g.Device)
-		o.NewSender, o.Duration, o.Missed, o.Churn = through(g.Backend, false), time.Hour, 1_000_000, 100
+		o := options(scenario, device)
+		o.NewSender, o.Duration, o.Missed, o.Churn = through(backend, false), time.Hour, 1_000_000, 100
 		r, err := Run(ctx, o)
 		cancel()
 		if err != nil {
@@ -198,7 +193,7 @@ func TestWrongSettings(t *testing.T) {
 	for want, change := range map[string]func(*Options){
 		"--devices must be":                  func(o *Options) { o.Devices = 0 },
 		"--connecting must be":               func(o *Options) { o.Connecting = 0 },
-		"need more ports":                    func(o *Options) { o.Devices = 30_000 },
+		"need more ports":                    func(o *Options) { o.Devices, o.Sources = 30_000, 1 },
 		"open files":                         func(o *Options) { o.Devices, o.Sources = 5_000_000, 254 },
 		"--batch must be":                    func(o *Options) { o.Batch = 0 },
 		"--stalled must be":                  func(o *Options) { o.Stalled = 51 },
@@ -236,10 +231,10 @@ func TestWatched(t *testing.T) {
 	if !canWatch() {
 		t.Skip(watch.ErrUnsupported)
 	}
-	g := startGateway(t)
-	o := options(SlowOnes, g.Device)
-	o.NewSender, o.Series, o.Duration = through(g.Backend, false), true, 1200*time.Millisecond
-	o.Watch = []watch.Target{{Name: "gw", PIDs: []int{g.Pid()}}}
+	device, backend := startGateway(t, "file:"+t.TempDir())
+	o := options(SlowOnes, device)
+	o.NewSender, o.Series, o.Duration = through(backend, false), true, 1200*time.Millisecond
+	o.Watch = []watch.Target{{Name: "gw", PIDs: []int{os.Getpid()}}}
 	var told bytes.Buffer
 	o.Live, o.Redraw = &told, true
 	r := play(t, o)

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -16,27 +16,47 @@ import (
 
 	"go.uber.org/goleak"
 
+	"downlink/internal/gateway"
 	"downlink/internal/load/producer"
 	"downlink/internal/load/results"
 	"downlink/internal/testkit"
 )
 
-// program is built once for all tests of the package.
-var program testkit.Program
-
 func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "downlink-load-test-")
-	if err == nil {
-		program, err = testkit.Build(dir)
-	}
+	// net/http waits half a second before it closes a connection that it has refused.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
+}
+
+// startGateway starts a gateway in this process and returns the addresses of
+// its two ports.
+func startGateway(t *testing.T, log string) (device, backend string) {
+	t.Helper()
+	g, err := gateway.New(gateway.Options{
+		Listen: "127.0.0.1:0", BackendListen: "127.0.0.1:0",
+		ReadHeaderTimeout: 5 * time.Second, ShutdownTimeout: 10 * time.Second,
+		Log:            gateway.LogOptions{URL: log, Prefix: "pos-ev", Shards: 4, Window: 15 * time.Minute, MaxEventBytes: 1 << 20},
+		HotWindowBytes: 64 << 20, PublishTimeout: 5 * time.Second, SweepInterval: 5 * time.Second,
+		Keepalive: 20 * time.Second, WriteTimeout: 30 * time.Second, Retry: 100 * time.Millisecond,
+		StreamsPerDevice: 8, PendingEvents: 256, PendingBytes: 1 << 20,
+		Version: "test", Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	})
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+		t.Fatal(err)
 	}
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		os.RemoveAll(dir)
-		os.Exit(code)
-	}))
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- g.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	testkit.Eventually(t, "the gateway is ready", func() bool {
+		ready, _ := g.Ready()
+		return ready
+	})
+	return "http://" + g.DeviceAddr().String(), "http://" + g.BackendAddr().String()
 }
 
 // options are small ones for a scenario.

@@ -90,6 +90,9 @@ type driver interface {
 // ErrTimeout is what Failed gets for a connection that took too long.
 var ErrTimeout = errors.New("no answer within the time for connecting")
 
+// errUnanswered is the end of a connection by the server, before any answer.
+var errUnanswered = errors.New("the server ended the connection without an answer")
+
 // errEnded is the end of a response, or of a connection, by the server.
 var errEnded = errors.New("the server ended the stream")
 
@@ -98,6 +101,17 @@ var errLeft = errors.New("disconnected while it was connecting")
 
 // errReset is the end by a device's own manners.
 var errReset = errors.New("reset by the device, as its manner is")
+
+// unopened is what Failed gets for the end of a connection.
+func unopened(end error) error {
+	switch end {
+	case nil:
+		return errLeft
+	case errEnded: //nolint:errorlint // ours, never wrapped
+		return errUnanswered
+	}
+	return end
+}
 
 // A StatusError is an answer other than 200.
 type StatusError int

@@ -226,7 +226,7 @@ func TestFailures(t *testing.T) {
 		if !errors.Is(seen.failed[1], wire.ErrMalformed) {
 			t.Errorf("rubbish: %v", seen.failed[1])
 		}
-		if !errors.Is(seen.failed[2], errEnded) {
+		if !errors.Is(seen.failed[2], errUnanswered) {
 			t.Errorf("no answer: %v", seen.failed[2])
 		}
 		if !errors.Is(seen.failed[3], ErrTimeout) {

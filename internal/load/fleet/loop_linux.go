@@ -267,9 +267,7 @@ func (l *loop) end(device int, c *conn, err error) {
 		l.opts.Observer.Closed(device, err)
 	} else {
 		l.asking--
-		if err == nil {
-			err = errLeft
-		}
+		err = unopened(err)
 		l.opts.Observer.Failed(device, err)
 		if c.counted {
 			c.counted = false

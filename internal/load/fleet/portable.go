@@ -117,9 +117,7 @@ func (p *portable) once(device int, manner Manner, settled func()) (again bool) 
 		err = nil
 	}
 	if !h.opened {
-		if err == nil {
-			err = errLeft
-		}
+		err = unopened(err)
 		p.observe(device, func(o Observer) { o.Failed(device, err) })
 		settled()
 	} else {

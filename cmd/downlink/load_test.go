@@ -1,0 +1,107 @@
+package main
+
+import (
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// startStreams is a server that answers every device with a stream that stays
+// silent, and accepts what is published.
+func startStreams(t *testing.T) string {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			return
+		}
+		w.WriteHeader(http.StatusOK)
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+func TestLoadReports(t *testing.T) {
+	url := startStreams(t)
+	dir := t.TempDir()
+	page, secret := filepath.Join(dir, "r.html"), filepath.Join(dir, "secret")
+	if err := os.WriteFile(secret, []byte("hunter2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, out, errs := execute(t, "", nil, "load", "idle", "--url", url+"/?t={token}", "--devices", "20", "--settle", "10ms", "--duration", "10ms",
+		"--header", "Authorization: hunter2", "--token-secret-file", secret, "--backend", "http://u:hunter2@h", "--json", "-", "--html", page)
+	var r struct {
+		Scenario string
+		Args     map[string]any
+		Connect  struct{ Asked, Connected int }
+		Passed   *bool
+		Failures []string
+	}
+	if err := json.Unmarshal([]byte(out), &r); err != nil || code != exitDone {
+		t.Fatalf("%d %v %s %s", code, err, out, errs)
+	}
+	if r.Scenario != "idle" || r.Connect.Asked != 20 || r.Connect.Connected != 20 || r.Passed == nil || !*r.Passed || r.Failures == nil || r.Args["devices"] != 20.0 {
+		t.Errorf("%+v", r)
+	}
+	html, err := os.ReadFile(page)
+	if err != nil || !strings.Contains(string(html), "<svg") {
+		t.Errorf("%v %s", err, html)
+	}
+	if all := out + errs + string(html); strings.Contains(all, "hunter2") {
+		t.Errorf("a secret shows in %s", all)
+	}
+	code, out, errs = execute(t, "", nil, "load", "idle", "--url", url, "--devices", "20", "--settle", "10ms", "--duration", "10ms")
+	if code != exitDone || !strings.Contains(out, "20 of 20") {
+		t.Errorf("%d %s %s", code, out, errs)
+	}
+}
+
+// TestLoadFailsByThresholds: what is accepted and never delivered is lost.
+func TestLoadFailsByThresholds(t *testing.T) {
+	url := startStreams(t)
+	code, out, errs := execute(t, "", nil, "load", "targeted", "--url", url, "--backend", url, "--devices", "5", "--rate", "0", "--duration", "50ms", "--grace", "50ms", "--max-loss", "0", "--quiet")
+	if code != exitMissed || !strings.Contains(errs, "were lost, allowed are 0") || !strings.Contains(out, "lost: device") {
+		t.Errorf("%d %s %s", code, out, errs)
+	}
+	code, _, errs = execute(t, "", nil, "load", "targeted", "--url", url, "--backend", url, "--devices", "5", "--rate", "0", "--duration", "50ms", "--grace", "50ms", "--quiet")
+	if code != exitDone || errs != "" {
+		t.Errorf("without a threshold: %d %s", code, errs)
+	}
+}
+
+func TestLoadRefusesWrongUse(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln.Close()
+	nobody := "http://" + ln.Addr().String()
+	for args, want := range map[string]string{
+		"load":                                   "expected",
+		"load rest":                              "must be one of",
+		"load idle --devices 0":                  "--devices must be 1 or more",
+		"load idle --watch gw":                   "isn't of the form NAME=PID",
+		"load idle --capture x":                  "isn't of the form name=REGEXP",
+		"load idle --ca-file /nowhere":           "--ca-file",
+		"load idle --token-secret-file /nowhere": "--token-secret-file",
+		"load broadcast --batch 0":               "--batch must be",
+		"load targeted --publish-log redis://a --publish-url http://b": "exclude each other",
+		"load targeted --publish-log redis://:hunter2@a,b":             "--publish-log takes one server",
+		"load targeted --publish-url http://b --batch 2":               "one event a request",
+		"load targeted --backend ftp://b":                              "it as http://",
+	} {
+		code, _, errs := execute(t, "", nil, strings.Fields(args)...)
+		if code != exitUsage || !strings.Contains(errs, want) || strings.Contains(errs, "hunter2") {
+			t.Errorf("%s: %d %s", args, code, errs)
+		}
+	}
+	if code, _, errs := execute(t, "", nil, "load", "idle", "--url", nobody, "--devices", "3"); code != exitFailed || !strings.Contains(errs, "no device could connect") {
+		t.Errorf("nobody there: %d %s", code, errs)
+	}
+}
