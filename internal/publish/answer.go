@@ -125,8 +125,7 @@ func appendOutcome(dst []byte, m *message, o outcome, line bool) []byte {
 			dst = append(dst, '{')
 			dst = appendEntry(dst, s)
 			dst = append(dst, `,"device":`...)
-			quoted, _ := json.Marshal(s.Device) // a string always is JSON
-			dst = append(append(dst, quoted...), '}')
+			dst = append(appendQuoted(dst, s.Device), '}')
 		}
 		dst = append(dst, ']')
 	}
@@ -134,6 +133,19 @@ func appendOutcome(dst []byte, m *message, o outcome, line bool) []byte {
 		dst = append(dst, `,"replayed":true`...)
 	}
 	return append(dst, "}\n"...)
+}
+
+// appendQuoted adds a target as a JSON string. It is valid UTF-8 without
+// control characters, so only two bytes need an escape.
+func appendQuoted(dst []byte, target string) []byte {
+	dst = append(dst, '"')
+	for i := range len(target) {
+		if c := target[i]; c == '"' || c == '\\' {
+			dst = append(dst, '\\')
+		}
+		dst = append(dst, target[i])
+	}
+	return append(dst, '"')
 }
 
 func appendEntry(dst []byte, s stored) []byte {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"io"
+	"slices"
 
 	"downlink/internal/event"
 	"downlink/internal/eventlog"
@@ -38,12 +39,14 @@ func (p *plan) add(m *message, once *eventlog.Once) []slot {
 	first := len(p.slots)
 	switch {
 	case event.ToAll(m.targets[0]) && !m.list:
+		p.reserve(p.shards)
 		for shard := range p.shards {
 			p.put(shard, m, m.targets[0], once)
 		}
 	case once != nil && len(m.targets) > 1:
 		p.group(m, once)
 	default:
+		p.reserve(len(m.targets))
 		for _, device := range m.targets {
 			p.put(event.Shard(device, p.shards), m, device, once)
 		}
@@ -51,11 +54,18 @@ func (p *plan) add(m *message, once *eventlog.Once) []slot {
 	return p.slots[first:len(p.slots):len(p.slots)]
 }
 
+// reserve makes room for n more entries. Events that are planned stay where
+// they are: appends point to them.
+func (p *plan) reserve(n int) {
+	if len(p.events)+n > cap(p.events) {
+		p.events = make([]event.Event, 0, max(n, 2*cap(p.events)))
+	}
+	p.slots, p.appends = slices.Grow(p.slots, n), slices.Grow(p.appends, n)
+}
+
 // put gives an entry an append of its own.
 func (p *plan) put(shard int, m *message, target string, once *eventlog.Once) {
-	if len(p.events) == cap(p.events) {
-		p.events = make([]event.Event, 0, 1+cap(p.events))
-	}
+	p.reserve(1)
 	n := len(p.events)
 	p.events = append(p.events, m.event(target))
 	p.slots = append(p.slots, slot{append: len(p.appends), shard: shard, target: target})
