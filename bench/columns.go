@@ -56,10 +56,15 @@ func memoryColumns() []column {
 
 // latencyColumns are the times from sending a publish request to the receipt.
 func latencyColumns() []column {
-	return []column{
-		{p50, lower, value("receive.latency_ms.p50")},
-		{p99, lower, value("receive.latency_ms.p99")},
+	ofReceipts := func(name string) func(values) float64 {
+		return func(v values) float64 {
+			if v["receive.received"] == 0 {
+				return math.NaN()
+			}
+			return v["receive.latency_ms."+name]
+		}
 	}
+	return []column{{p50, lower, ofReceipts("p50")}, {p99, lower, ofReceipts("p99")}}
 }
 
 func ledgerColumns() []column {

@@ -48,23 +48,26 @@ func decide(s spread, limit float64, better int) string {
 
 // within wants an entry's figure on the good side of a limit.
 func within(label, entry string, limit float64) goal {
-	g := goal{text: fmt.Sprintf("%s: %s at most %s", entry, label, figure(limit))}
-	g.judge = func(t table, r *result) verdict {
-		c := t.column(label)
-		s := c.over(r, entry)
-		if math.IsNaN(s.median) {
-			return verdict{outcome: unmeasured}
-		}
-		return verdict{decide(s, limit, c.better), s.String()}
+	return goal{
+		text:  fmt.Sprintf("%s: %s at most %s", entry, label, figure(limit)),
+		judge: func(t table, r *result) verdict { return judgeLimit(t, r, label, entry, limit, lower) },
 	}
-	return g
 }
 
 // atLeast is within for figures of which more is better.
 func atLeast(label, entry string, limit float64) goal {
-	g := within(label, entry, limit)
-	g.text = fmt.Sprintf("%s: %s at least %s", entry, label, figure(limit))
-	return g
+	return goal{
+		text:  fmt.Sprintf("%s: %s at least %s", entry, label, figure(limit)),
+		judge: func(t table, r *result) verdict { return judgeLimit(t, r, label, entry, limit, higher) },
+	}
+}
+
+func judgeLimit(t table, r *result, label, entry string, limit float64, better int) verdict {
+	s := t.column(label).over(r, entry)
+	if math.IsNaN(s.median) {
+		return verdict{outcome: unmeasured}
+	}
+	return verdict{decide(s, limit, better), s.String()}
 }
 
 // againstBest compares ours with the best peer of the group, round by round.

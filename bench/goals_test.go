@@ -49,6 +49,21 @@ func TestAgainstTheBestPeer(t *testing.T) {
 	}
 }
 
+func TestLimits(t *testing.T) {
+	table, r := measured(neither, 10, 11, 12)
+	for _, test := range []struct {
+		goal goal
+		want string
+	}{
+		{within("figure", ours, 12), reached}, {within("figure", ours, 11), undecided}, {within("figure", ours, 9), missed},
+		{atLeast("figure", ours, 10), reached}, {atLeast("figure", ours, 11), undecided}, {atLeast("figure", ours, 13), missed},
+	} {
+		if v := test.goal.judge(table, r); v.outcome != test.want {
+			t.Errorf("%s: %q (%s), want %q", test.goal.text, v.outcome, v.detail, test.want)
+		}
+	}
+}
+
 func TestWithoutRunsNothingIsClaimed(t *testing.T) {
 	for _, table := range tables(scale{}, site{}) {
 		for _, g := range table.goals {

@@ -154,3 +154,28 @@ func TestVersionIn(t *testing.T) {
 		}
 	}
 }
+
+func TestReadReport(t *testing.T) {
+	exit := func(code int) error { return exec.Command("sh", "-c", fmt.Sprintf("exit %d", code)).Run() }
+	path := filepath.Join(t.TempDir(), "load.json")
+	for _, test := range []struct {
+		name   string
+		report string
+		run    error
+		wrong  string // in the error; empty: none
+	}{
+		{"a good run", `{"connect":{"asked":100,"connected":100}}`, nil, ""},
+		{"one device failed to connect", `{"connect":{"asked":100,"connected":99}}`, exit(4), ""},
+		{"many devices failed", `{"connect":{"asked":100,"connected":90}}`, exit(4), "90 of 100 devices"},
+		{"it couldn't run", `{"connect":{"asked":100,"connected":100}}`, exit(2), "exit status 2"},
+		{"it wrote half a report", `{"connect":`, nil, "report"},
+	} {
+		if err := os.WriteFile(path, []byte(test.report), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := readReport(path, test.run)
+		if (err == nil) != (test.wrong == "") || err != nil && !strings.Contains(err.Error(), test.wrong) {
+			t.Errorf("%s: error %v, want %q", test.name, err, test.wrong)
+		}
+	}
+}

@@ -90,6 +90,9 @@ func pushpin(d duty) func(*lab) (*target, error) {
 		}
 		t := &target{watch: map[string][]int{"server": {zurl.pid, runner.pid}}}
 		t.args = []string{
+			// With more at once this version drops streams while its proxy hands
+			// them to its handler ("received message out of sequence").
+			"--connecting", "8",
 			"--url", "http://" + addr + "/events?device=" + channelOf(d),
 			"--publish-url", "http://" + control + "/publish/",
 			"--publish-body", `{"items":[{"channel":"` + channelOf(d) + `","formats":{"http-stream":{"content":"data: {payload_string}\n\n"}}}]}`,

@@ -221,6 +221,15 @@ func writeSection(b *strings.Builder, t table, r *result, plots map[string]strin
 		}
 	}
 	fmt.Fprintf(b, "\nMedian of %d rounds; in brackets the least and the greatest.\n\n", roundsOf(r))
+	for _, m := range t.entries {
+		failed := 0.0
+		for _, v := range r.of(m.name) {
+			failed += v["failed_attempts"]
+		}
+		if failed > 0 {
+			fmt.Fprintf(b, "%s: %s of its runs failed and were repeated.\n\n", m.name, figure(failed))
+		}
+	}
 	if note := elsewhere(t.name); note != "" {
 		b.WriteString(note + "\n\n")
 	}

@@ -51,7 +51,7 @@ type scale struct{ quick bool }
 
 func (s scale) devices(n int) string {
 	if s.quick {
-		n = max(20, n/50)
+		n = max(n/50, min(n/10, 20))
 	}
 	return strconv.Itoa(n)
 }

@@ -41,7 +41,7 @@ func memoryTable(s scale, at site) table {
 	}
 	for _, n := range []int{10_000, 18_000} {
 		suffix := " " + figure(float64(n))
-		load := []string{"idle", "--devices", s.devices(n), "--settle", s.lasting(10 * time.Second)}
+		load := []string{"idle", "--devices", s.devices(n), "--settle", s.lasting(10 * time.Second), "--duration", s.lasting(10 * time.Second)}
 		t.entries = append(t.entries, all(suffix, suffix, load, starts{
 			ours: at.downlink(duty{jwt: true}), "Nchan": nchan(duty{}), "Centrifugo": at.centrifugo(duty{}), "Pushpin": pushpin(duty{}),
 		})...)
@@ -51,7 +51,7 @@ func memoryTable(s scale, at site) table {
 }
 
 func connectTable(s scale, at site) table {
-	load := []string{"idle", "--devices", s.devices(10_000), "--settle", "1s"}
+	load := []string{"idle", "--devices", s.devices(10_000), "--settle", "1s", "--duration", "1s"}
 	t := table{
 		name:    "connect",
 		title:   "Connecting 10,000 devices",

@@ -10,7 +10,7 @@ import (
 // devices stop reading, clients misbehave, fleets grow.
 
 func stormTable(s scale, at site) table {
-	load := []string{"storm", "--devices", s.devices(5000), "--missed", "20", "--payload", "300", "--publishers", "32"}
+	load := []string{"storm", "--devices", s.devices(5000), "--missed", "20", "--payload", "300", "--publishers", "32", "--rate", "0"}
 	d := duty{store: onRedis, resume: true}
 	far := ours + ", far behind the hot window"
 	entries := all("all", "", load, starts{ours: at.downlink(d), "Nchan": nchan(d), "Centrifugo": at.centrifugo(d)})
