@@ -9,7 +9,6 @@ import (
 	"syscall"
 
 	"github.com/redis/rueidis"
-	"golang.org/x/sys/unix"
 )
 
 // A writer is the connection on which appends go out, one round trip at a
@@ -140,8 +139,8 @@ func hungUp(conn net.Conn) (gone bool) {
 	}
 	_ = raw.Control(func(fd uintptr) { // fails for one closed by us, too
 		var one [1]byte
-		n, _, err := unix.Recvfrom(int(fd), one[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
-		gone = (err == nil && n == 0) || (err != nil && !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR))
+		n, _, err := syscall.Recvfrom(int(fd), one[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		gone = (err == nil && n == 0) || (err != nil && !errors.Is(err, syscall.EAGAIN) && !errors.Is(err, syscall.EINTR))
 	})
 	return gone
 }
