@@ -11,8 +11,18 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"testing"
 	"time"
 )
+
+// Certificates writes ca.pem, server.pem and server-key.pem into a directory,
+// over those that are there: each time of another authority.
+func Certificates(tb testing.TB, dir string) {
+	tb.Helper()
+	if err := writeCertificates(dir); err != nil {
+		tb.Fatal(err)
+	}
+}
 
 // writeCertificates writes ca.pem, and server.pem with server-key.pem for
 // 127.0.0.1 and localhost, signed by it.

@@ -107,9 +107,8 @@ func (g *Gateway) readAddresses(lines *bufio.Scanner) {
 	}
 }
 
-// AwaitReady waits until the gateway says where it serves, and /readyz that it
-// is ready.
-func (g *Gateway) AwaitReady() {
+// AwaitStarted waits until the gateway says where it serves.
+func (g *Gateway) AwaitStarted() {
 	g.tb.Helper()
 	select {
 	case <-g.serves:
@@ -118,6 +117,12 @@ func (g *Gateway) AwaitReady() {
 	case <-time.After(patience):
 		g.tb.Fatalf("the gateway didn't say where it serves:\n%s", g.output)
 	}
+}
+
+// AwaitReady is AwaitStarted, and waits until /readyz says that it is ready.
+func (g *Gateway) AwaitReady() {
+	g.tb.Helper()
+	g.AwaitStarted()
 	Eventually(g.tb, "the gateway is ready", func() bool {
 		select {
 		case <-g.exited:

@@ -79,20 +79,30 @@ type Stream struct {
 // ends.
 func Open(tb testing.TB, url, cursor string) *Stream {
 	tb.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	tb.Cleanup(cancel)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, url, nil)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	if cursor != "" {
 		req.Header.Set("Last-Event-ID", cursor)
 	}
-	transport := &http.Transport{DisableKeepAlives: true}
-	resp, err := (&http.Client{Transport: transport}).Do(req)
+	return Send(tb, &http.Transport{DisableKeepAlives: true}, req)
+}
+
+// Send opens an event stream by a request of any kind. It is closed when the
+// test ends.
+func Send(tb testing.TB, transport *http.Transport, req *http.Request) *Stream {
+	tb.Helper()
+	ctx, cancel := context.WithCancel(req.Context())
+	tb.Cleanup(func() {
+		cancel()
+		transport.CloseIdleConnections()
+	})
+	resp, err := (&http.Client{Transport: transport}).Do(req.WithContext(ctx))
 	if err != nil {
 		tb.Fatal(err)
 	}
+	tb.Cleanup(func() { resp.Body.Close() })
 	return &Stream{Header: resp.Header, Status: resp.StatusCode, tb: tb, body: bufio.NewReader(resp.Body), Close: func() {
 		cancel()
 		resp.Body.Close()
@@ -129,4 +139,16 @@ func (s *Stream) Until(start string) string {
 			return all.String()
 		}
 	}
+}
+
+// Rest reads to the end of the stream.
+func (s *Stream) Rest() string {
+	s.tb.Helper()
+	timer := time.AfterFunc(patience, s.Close)
+	defer timer.Stop()
+	rest, err := io.ReadAll(s.body)
+	if err != nil {
+		s.tb.Errorf("reading to the end of the stream: %v", err)
+	}
+	return string(rest)
 }
