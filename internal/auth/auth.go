@@ -42,8 +42,8 @@ type Identity struct {
 	Expires time.Time // from then on the token isn't accepted any more: exp and the leeway
 }
 
-// ErrKeysUnavailable: whether the token is good can't be known now, because the
-// key set hasn't been fetched, or not recently enough. It helps to try again.
+// ErrKeysUnavailable says that a token can't be judged now, because the key set
+// hasn't been fetched, or not recently enough. It helps to try again.
 var ErrKeysUnavailable = errors.New("the keys that tokens are checked with could not be fetched; try again later")
 
 // A Verifier checks tokens. Safe for concurrent use.

@@ -93,7 +93,9 @@ func TestKeySetOfEveryKind(t *testing.T) {
 // nothing of the address but the host.
 func TestIssuerThatMisbehaves(t *testing.T) {
 	good := jwks(t, makeKeys(t))
-	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, good) }))
+	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, good)
+	}))
 	t.Cleanup(plain.Close)
 	mode := ""
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -52,15 +52,21 @@ func (i *issuer) count() int {
 	return i.fetches
 }
 
-// setVerifier checks tokens by the issuer's keys, in a bubble.
-func setVerifier(t *testing.T, i *issuer) *Verifier {
-	t.Helper()
+// setVerifier checks tokens by the issuer's keys, in a bubble; nobody fetches
+// them yet.
+func setVerifier(i *issuer) *Verifier {
 	v := &Verifier{opts: Options{DeviceClaim: "sub", GroupsClaim: "groups", Metrics: NewMetrics(nil), Logger: slog.New(slog.DiscardHandler)}}
 	v.static.Store(&fileKeys{})
 	v.remote = &keySet{
 		opts: JWKSOptions{Refresh: 5 * time.Minute, MaxAge: time.Hour}, fetch: i.fetch, close: func() {},
 		metrics: v.opts.Metrics, log: v.opts.Logger, wanted: make(chan struct{}, 1),
 	}
+	return v
+}
+
+func runVerifier(t *testing.T, i *issuer) *Verifier {
+	t.Helper()
+	v := setVerifier(i)
 	ctx, cancel := context.WithCancel(t.Context())
 	var ended sync.WaitGroup
 	ended.Go(func() {
@@ -115,7 +121,7 @@ func TestMadeUpKeyIDs(t *testing.T) {
 	k := ecKey(t)
 	synctest.Test(t, func(t *testing.T) {
 		i := &issuer{keys: ring(t, "a", k)}
-		v := setVerifier(t, i)
+		v := runVerifier(t, i)
 		synctest.Wait()
 		time.Sleep(time.Minute) //nolint:forbidigo // in a bubble
 		i.set(func(i *issuer) { i.takes = 4 * time.Second })
@@ -158,7 +164,7 @@ func TestNewKey(t *testing.T) {
 	k := ecKey(t)
 	synctest.Test(t, func(t *testing.T) {
 		i := &issuer{keys: ring(t, "a", k)}
-		v := setVerifier(t, i)
+		v := runVerifier(t, i)
 		synctest.Wait()
 		time.Sleep(20 * time.Second) //nolint:forbidigo // in a bubble
 		other := ecKey(t)
@@ -189,7 +195,7 @@ func TestReplacedKey(t *testing.T) {
 	k, other := ecKey(t), ecKey(t)
 	synctest.Test(t, func(t *testing.T) {
 		i := &issuer{keys: ring(t, "a", k)}
-		v := setVerifier(t, i)
+		v := runVerifier(t, i)
 		synctest.Wait()
 		i.set(func(i *issuer) { i.keys = ring(t, "a", other) })
 		time.Sleep(5 * time.Minute) //nolint:forbidigo // in a bubble
@@ -206,7 +212,7 @@ func TestIssuerAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		away := errors.New("connection refused")
 		i := &issuer{keys: ring(t, "a", k), err: away}
-		v := setVerifier(t, i)
+		v := runVerifier(t, i)
 		synctest.Wait()
 		token := func() string { return es256(t, "a", k, nil) }
 		if got := outcome(v, token()); got != "later" || v.Ready() {
@@ -241,15 +247,20 @@ func TestIssuerAway(t *testing.T) {
 	})
 }
 
-// TestSlowIssuer: a token that needs a fetch waits a bounded time for it.
+// TestSlowIssuer: a token that needs a fetch waits a bounded time for it, even
+// if nobody fetches.
 func TestSlowIssuer(t *testing.T) {
 	k := ecKey(t)
 	synctest.Test(t, func(t *testing.T) {
 		i := &issuer{keys: ring(t, "a", k), takes: time.Hour}
-		v := setVerifier(t, i)
+		v := runVerifier(t, i)
 		began := time.Now()
 		if got := outcome(v, es256(t, "a", k, nil)); got != "later" || time.Since(began) > fetchTimeout {
 			t.Errorf("%s after %v", got, time.Since(began))
+		}
+		began = time.Now()
+		if got := outcome(setVerifier(i), es256(t, "a", k, nil)); got != "later" || time.Since(began) > fetchTimeout {
+			t.Errorf("with nobody who fetches: %s after %v", got, time.Since(began))
 		}
 	})
 }
@@ -260,7 +271,7 @@ func TestKeysOfAFileBesideTheSet(t *testing.T) {
 	k, other := ecKey(t), ecKey(t)
 	synctest.Test(t, func(t *testing.T) {
 		i := &issuer{keys: ring(t, "a", k), err: errors.New("away")}
-		v := setVerifier(t, i)
+		v := runVerifier(t, i)
 		v.static.Store(&fileKeys{keys: ring(t, "", other)})
 		synctest.Wait()
 		if !v.Ready() {
