@@ -3,6 +3,7 @@ package redislog
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -118,7 +119,7 @@ func (c *combiner) send(round []*pipe) {
 			until = deadline
 		}
 		if cmds == nil {
-			cmds = p.cmds[:len(p.cmds):len(p.cmds)]
+			cmds = slices.Clip(p.cmds)
 			continue
 		}
 		cmds = append(cmds, p.cmds...)
