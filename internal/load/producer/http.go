@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/url"
@@ -18,7 +19,6 @@ import (
 type caller struct {
 	link
 	host   string
-	head   []byte // of a request, up to the value of Content-Length
 	r      *bufio.Reader
 	out    []byte
 	answer []byte
@@ -174,7 +174,7 @@ func (c *caller) take(n int64) error {
 func (c *caller) line() ([]byte, error) {
 	line, err := c.r.ReadSlice('\n')
 	if err != nil {
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			err = errNotAnswered
 		}
 		return nil, err

@@ -73,9 +73,9 @@ func TestBackendSendsWhatTheContractSays(t *testing.T) {
 			w.(http.Flusher).Flush()
 			fmt.Fprint(w, `"shard":1}`)
 		case 3:
-			http.Error(w, "no", 413)
+			http.Error(w, "no", http.StatusRequestEntityTooLarge)
 		case 4:
-			http.Error(w, "later", 503)
+			http.Error(w, "later", http.StatusServiceUnavailable)
 		case 5:
 			w.WriteHeader(204)
 		}

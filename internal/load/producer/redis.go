@@ -3,6 +3,7 @@ package producer
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/url"
@@ -180,7 +181,7 @@ func (l *redisLog) reply() (said string, err error) {
 }
 
 func noEOF(err error) error {
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return errNotAnswered
 	}
 	return err

@@ -39,7 +39,7 @@ func ParseTarget(text string) (Target, error) {
 	}
 	t := Target{Name: name}
 	list, t.Children = strings.CutSuffix(list, "+")
-	for _, part := range strings.Split(list, ",") {
+	for part := range strings.SplitSeq(list, ",") {
 		pid, err := strconv.Atoi(strings.TrimSpace(part))
 		if err != nil || pid <= 0 {
 			return Target{}, wrong

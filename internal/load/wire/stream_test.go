@@ -64,7 +64,7 @@ func chunks(body string, n int) string {
 }
 
 const body = "\xEF\xBB\xBFretry: 3000\n\n: hello\n\n" +
-	"id: 1-0\nevent: resync\ndata: {\"reason\":\"no-cursor\"}\n\n" +
+	"id: 1-0\r\nevent: resync\r\ndata: {\"reason\":\"no-cursor\"}\n\n" +
 	"event: load\r\nid: 2-0\r\ndata: {\"m\":\"dl1:7:0:123:5;xxxx\"}\r\n\r\n" +
 	"id: 3-0\n\n" + // a keep-alive that moves the position
 	"id:4-0\ndata:one\ndata: dl1:b2:9:124:0;\n\n" +
@@ -162,7 +162,7 @@ func TestReset(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	feed("HTTP/1.1 200 OK\r\n\r\nid: 7-1\ndata: x\n\nid: 8-0\ndata: dl1:1:1:1:1;")
+	feed("HTTP/1.1 200 OK\r\n\r\nid: 7-1\ndata: x\n\nid: 8-0\ndata: dl1:1:1:1:1;\n")
 	s.Reset(&scratch)
 	if string(s.LastID()) != "7-1" || s.Status() != 0 {
 		t.Errorf("after a reset: ID %q, status %d", s.LastID(), s.Status())
