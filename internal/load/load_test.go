@@ -29,20 +29,23 @@ func sources() int {
 // TestScenarios: each of them against a real gateway, on both drivers, with a
 // clean ledger.
 func TestScenarios(t *testing.T) {
-	device, backend := startGateway(t, "file:"+t.TempDir())
 	for _, driver := range []string{"native", "portable"} {
 		for name, change := range map[string]func(*Options){
 			"broadcast": func(o *Options) { o.Warmup = 100 * time.Millisecond },
 			"targeted":  func(o *Options) { o.Sources = sources() },
-			"storm":     func(o *Options) { o.Rate, o.Batch, o.NewSender = 0, 10, through(backend, true) },
+			"storm":     func(o *Options) { o.Rate, o.Batch = 0, 10 },
 			"slow":      func(o *Options) { o.Stalled, o.Misbehave, o.Rate = 5, 10, 100 },
 			"soak":      func(o *Options) { o.Churn, o.Duration = 2000, 1500*time.Millisecond },
 		} {
 			t.Run(driver+"/"+name, func(t *testing.T) {
 				t.Parallel()
+				device, backend := startGateway(t, "file:"+t.TempDir()) // its own: broadcasts reach everybody
 				o := options(name, device)
-				o.Portable, o.Prefix, o.NewSender = driver == "portable", driver+name+"-", through(backend, false)
+				o.Portable, o.NewSender = driver == "portable", through(backend, false)
 				change(&o)
+				if o.Batch > 1 {
+					o.NewSender = through(backend, true)
+				}
 				r := play(t, o)
 				clean(t, r)
 				if r.Connect.Connected != o.Devices || r.Receive.Received == 0 || r.Receive.Latency.Count != int64(r.Receive.Received) || r.Publish.Latency.Count == 0 {
