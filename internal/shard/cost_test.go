@@ -241,3 +241,49 @@ func TestStreamsOfOneDevice(t *testing.T) {
 		})
 	})
 }
+
+// TestAFrameIsEncodedOnceForAllWhoShareIt, and not kept for one alone.
+func TestAFrameIsEncodedOnceForAllWhoShareIt(t *testing.T) {
+	log := newMemlog()
+	g := started(log)
+	at := Start{Cursor: log.state.Head}
+	attach(t, g, "one", at, "north")
+	attach(t, g, "two", at, "north")
+	attach(t, g, "two", at)
+	for target, shared := range map[string]bool{"one": false, "two": true, "*": true, "@north": true, "nobody": false} {
+		log.append(to(target))
+		g.follow(1)
+		newest := g.hot.index[target]
+		if a, b := newest.Frame(), newest.Frame(); (&a[0] == &b[0]) != shared {
+			t.Errorf("an event to %q is encoded once: %v, want %v", target, !shared, shared)
+		}
+	}
+}
+
+// TestAnEvictedMessageHoldsNoOther: a session may hold it for long.
+func TestAnEvictedMessageHoldsNoOther(t *testing.T) {
+	g := benchGateway(1<<20, names(benchDevices*100)...)
+	g.follow(1)
+	first := g.hot.window()[0]
+	g.follow(1 << 20)
+	if first == g.hot.window()[0] || first.next != nil || first.prev != nil {
+		t.Errorf("next %v, prev %v", first.next, first.prev)
+	}
+}
+
+// TestALapReadsIntoTheWindow: far enough that the window is still there when it
+// arrives, and not through all that the window holds.
+func TestALapReadsIntoTheWindow(t *testing.T) {
+	g := benchGateway(1<<20, names(benchDevices*100)...)
+	g.follow(1 << 20)
+	w := g.hot.window()
+	m := &Member{state: lapping, read: g.log.state.Founded}
+	after, upTo, _, ok := g.span([]*Member{m})
+	if !ok || after != m.read || upTo.Less(w[len(w)/10].ID) || w[len(w)/2].ID.Less(upTo) {
+		t.Errorf("from %v to %v, %v; the window is %v to %v", after, upTo, ok, w[0].ID, w[len(w)-1].ID)
+	}
+	m.read = g.Position() // a lap that stands in the window already ends where it stands
+	if after, upTo, _, ok := g.span([]*Member{m}); !ok || after != m.read || upTo != m.read {
+		t.Errorf("from %v to %v, %v", after, upTo, ok)
+	}
+}

@@ -120,3 +120,23 @@ func BenchmarkJudge(b *testing.B) {
 	}
 	b.ReportMetric(1000*float64(b.N)/b.Elapsed().Seconds(), "questions/s")
 }
+
+// BenchmarkReadOne is what the tail does when one event has come.
+func BenchmarkReadOne(b *testing.B) {
+	l := filled(b, 64_000)
+	page, err := l.Range(b.Context(), 17, event.ID{}, event.MaxID, 1<<30)
+	if err != nil {
+		b.Fatal(err)
+	}
+	after := make([]event.ID, 64)
+	for i := range after {
+		after[i] = stateOf(b, l, i).Head
+	}
+	after[17] = page.Entries[len(page.Entries)-2].ID
+	b.ReportAllocs()
+	for b.Loop() {
+		if batches, err := l.Read(b.Context(), 0, after); err != nil || len(batches) != 1 || len(batches[0].Entries) != 1 {
+			b.Fatal(batches, err)
+		}
+	}
+}

@@ -102,6 +102,8 @@ type Log struct {
 	written sync.WaitGroup
 	bell    bell
 
+	freshBytes int // how much of each shard's newest entries is kept for the tail
+
 	first  atomic.Uint32 // the shard that the next Read begins with
 	failed atomic.Pointer[diskError]
 
@@ -127,14 +129,16 @@ type shard struct {
 	// Owned by the writer.
 	issued  event.ID // IDs up to here are taken: given to an entry, or never to be
 	group   uint64   // the last one that has issued an ID
+	coming  coming   // what the running group adds to fresh
 	pruneAt []byte   // where pruning goes on; nil while there is nothing to prune
 
 	// Guarded by mu. What removes or doubts is committed under the lock, what
 	// adds is published after its sync: so whoever holds the lock and opens an
 	// iterator has one atomic look.
-	mu   sync.RWMutex
-	head event.ID
-	rec  record
+	mu    sync.RWMutex
+	head  event.ID
+	rec   record
+	fresh fresh
 }
 
 func (s *shard) look() (record, event.ID) {

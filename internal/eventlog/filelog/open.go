@@ -109,6 +109,7 @@ func (l *Log) load() error {
 		return err
 	}
 	now := unixMillis(l.opts.Now())
+	l.freshBytes = freshBytes / l.opts.Shards
 	b := l.db.NewBatch()
 	defer b.Close()
 	for num := range l.opts.Shards {
@@ -122,6 +123,7 @@ func (l *Log) load() error {
 		if err := b.Set(recordKey(num), s.rec.encode(), nil); err != nil {
 			return err
 		}
+		s.fresh.since = s.head
 		l.shards = append(l.shards, s)
 	}
 	if !known {

@@ -48,12 +48,9 @@ func (l *Log) collect(after []event.ID) ([]eventlog.Batch, error) {
 	if len(ready) == 0 {
 		return nil, nil
 	}
-	it, err := l.db.NewIter(&pebble.IterOptions{LowerBound: []byte{entryPrefix}, UpperBound: []byte{entryPrefix + 1}})
-	if err != nil {
-		return nil, l.unavailable(err)
-	}
-	defer it.Close()
-	var batches []eventlog.Batch
+	it := lazyIter{db: l.db}
+	defer it.close()
+	batches := make([]eventlog.Batch, 0, len(ready))
 	left := l.opts.MaxReadBytes
 	for i, s := range ready {
 		if left <= 0 {
@@ -61,8 +58,11 @@ func (l *Log) collect(after []event.ID) ([]eventlog.Batch, error) {
 			break
 		}
 		run := run{shard: s.num, after: after[s.num], upTo: s.upTo, maxBytes: left / (len(ready) - i)}
-		if err := l.readRun(it, &run); err != nil {
-			return nil, l.unavailable(err)
+		run.entries, run.size, run.whole = l.shards[s.num].take(run.after, run.maxBytes)
+		if !run.whole {
+			if err := l.readStored(&it, &run); err != nil {
+				return nil, l.unavailable(err)
+			}
 		}
 		left -= run.size
 		if len(run.entries) > 0 { // else swept since the look
@@ -70,6 +70,28 @@ func (l *Log) collect(after []event.ID) ([]eventlog.Batch, error) {
 		}
 	}
 	return batches, nil
+}
+
+// lazyIter is an iterator over all entries, made when it is first needed.
+type lazyIter struct {
+	db *pebble.DB
+	it *pebble.Iterator
+}
+
+func (z *lazyIter) close() {
+	if z.it != nil {
+		_ = z.it.Close() // its error was seen
+	}
+}
+
+func (l *Log) readStored(z *lazyIter, r *run) (err error) {
+	if z.it == nil {
+		z.it, err = z.db.NewIter(&pebble.IterOptions{LowerBound: []byte{entryPrefix}, UpperBound: []byte{entryPrefix + 1}})
+		if err != nil {
+			return err
+		}
+	}
+	return l.readRun(z.it, r)
 }
 
 // A readyShard holds entries up to upTo that its reader hasn't seen.

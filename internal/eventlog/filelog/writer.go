@@ -244,6 +244,9 @@ func (g *group) fill(s *shard, events []event.Event, ids []event.ID) error {
 		if err := op.Finish(); err != nil {
 			return err
 		}
+		if err := s.coming.keep(id, op.Value, g.log.opts.MaxEventBytes, g.log.freshBytes); err != nil {
+			return err
+		}
 		g.events++
 	}
 	return nil
@@ -272,17 +275,25 @@ func (g *group) commit() error {
 	}
 	began := time.Now()
 	if err := g.log.commit(g.batch, pebble.Sync); err != nil {
+		g.forget()
 		return err
 	}
 	g.log.metrics.commitSeconds.Observe(time.Since(began).Seconds())
 	g.log.metrics.commitEvents.Observe(float64(g.events))
 	for _, s := range g.touched {
 		s.mu.Lock()
-		s.head = s.issued
+		s.publishLocked(s.issued, g.log.freshBytes)
 		s.mu.Unlock()
 	}
 	g.log.bell.ring()
 	return nil
+}
+
+// forget drops what the group would have shown.
+func (g *group) forget() {
+	for _, s := range g.touched {
+		s.coming = coming{}
+	}
 }
 
 // retract turns the answers of a group that couldn't be stored into errors;
