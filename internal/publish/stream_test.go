@@ -170,6 +170,28 @@ func TestASlowBodyEndsInTime(t *testing.T) {
 	}
 }
 
+// A short body that was announced whole is one call of the log, though it comes
+// in pieces.
+func TestAnAnnouncedBatchIsStoredAtOnce(t *testing.T) {
+	r := newRig(t)
+	conn, err := net.Dial("tcp", r.serve().Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	line := `{"device":"demo","type":"t","text":"1"}` + "\n"
+	fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-ndjson\r\nContent-Length: %d\r\n\r\n%s", publish.Path, 3*len(line), line)
+	<-time.After(50 * time.Millisecond) // the first line has been read, most likely
+	fmt.Fprint(conn, line+line)
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := replies(t, resp.Body); len(got) != 3 || r.log.calls != 1 {
+		t.Errorf("%d answers, %d calls of the log", len(got), r.log.calls)
+	}
+}
+
 // A body may take long, as long as it moves.
 func TestABodyThatTricklesIsRead(t *testing.T) {
 	r := newRig(t, func(o *publish.Options) { o.BodyTimeout = 300 * time.Millisecond })
