@@ -54,6 +54,7 @@ type duty struct {
 	broadcast bool // devices listen to one common channel
 	jwt       bool // devices prove who they are (HS256)
 	resume    bool // devices come back for what they missed
+	tls       bool // devices speak TLS (Downlink only)
 }
 
 // secret signs the devices' tokens. It guards nothing: every server that knows

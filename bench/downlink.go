@@ -23,6 +23,7 @@ type site struct {
 type gateway struct {
 	process      *process
 	url, backend string
+	ca           string // certificate to trust, with TLS
 }
 
 // downlink is the contender itself, with more flags of serve.
@@ -38,18 +39,23 @@ func (s site) downlink(d duty, flags ...string) func(*lab) (*target, error) {
 			return nil, err
 		}
 		t.watch["server"] = []int{g.process.pid}
-		t.args = []string{"--backend", g.backend, "--url", g.url + "/events?device={device}"}
-		if d.jwt {
-			flags, err := tokens(l, `{"sub":"{device}"}`)
-			if err != nil {
-				return nil, err
-			}
-			t.args = append(slices.Concat([]string{"--backend", g.backend, "--url", g.url + "/events"}, flags),
-				"--header", "Authorization: Bearer {token}")
-		}
 		t.observe(g, redis)
-		return t, nil
+		t.args, err = g.args(l, d)
+		return t, err
 	}
+}
+
+// args are the flags by which the generator reaches the gateway.
+func (g *gateway) args(l *lab, d duty) ([]string, error) {
+	args := []string{"--backend", g.backend}
+	if d.tls {
+		args = append(args, "--ca-file", g.ca)
+	}
+	if !d.jwt {
+		return append(args, "--url", g.url+"/events?device={device}"), nil
+	}
+	flags, err := tokens(l, `{"sub":"{device}"}`)
+	return slices.Concat(args, flags, []string{"--url", g.url + "/events", "--header", "Authorization: Bearer {token}"}), err
 }
 
 // startGateway starts one gateway on the Redis, or on a directory of its own.
@@ -74,12 +80,19 @@ func (s site) startGateway(l *lab, name, redis string, d duty, flags ...string) 
 		}
 		args = append(args, "--auth", "jwt", "--jwt-hmac-secret-file", file)
 	}
-	p, err := l.start(name, s.gateway, slices.Concat(args, flags, s.extra)...)
-	if err != nil {
+	g := &gateway{url: "http://" + listen, backend: "http://" + backend}
+	if d.tls {
+		cert, key, err := writeCertificate(l)
+		if err != nil {
+			return nil, err
+		}
+		g.url, g.ca = "https://"+listen, cert
+		args = append(args, "--tls-cert-file", cert, "--tls-key-file", key)
+	}
+	if g.process, err = l.start(name, s.gateway, slices.Concat(args, flags, s.extra)...); err != nil {
 		return nil, err
 	}
-	g := &gateway{process: p, url: "http://" + listen, backend: "http://" + backend}
-	return g, l.ready(p, answers(g.backend+"/readyz"))
+	return g, l.ready(g.process, answers(g.backend+"/readyz"))
 }
 
 // observe reads a gateway's metrics, and its Redis's, around the load.

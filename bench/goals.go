@@ -72,7 +72,7 @@ func judgeLimit(t table, r *result, label, entry string, limit float64, better i
 
 // againstBest compares ours with the best peer of the group, round by round.
 func againstBest(label, group string, limit float64) goal {
-	g := goal{text: fmt.Sprintf("%s: at most %s × the best peer", label, figure(limit))}
+	g := goal{text: fmt.Sprintf("%s: at most %s × the best peer", labelled(label, group), figure(limit))}
 	g.judge = func(t table, r *result) verdict { return judgeBest(t, r, label, group, limit) }
 	return g
 }
@@ -80,8 +80,18 @@ func againstBest(label, group string, limit float64) goal {
 // atLeastBest is againstBest for figures of which more is better.
 func atLeastBest(label, group string, limit float64) goal {
 	g := againstBest(label, group, limit)
-	g.text = fmt.Sprintf("%s: at least %s × the best peer", label, figure(limit))
+	g.text = fmt.Sprintf("%s: at least %s × the best peer", labelled(label, group), figure(limit))
 	return g
+}
+
+// everybody is the group of a table in which all entries do the same.
+const everybody = "all"
+
+func labelled(label, group string) string {
+	if group == everybody {
+		return label
+	}
+	return label + ", " + group
 }
 
 func judgeBest(t table, r *result, label, group string, limit float64) verdict {

@@ -11,8 +11,8 @@ const nchanModule = "/usr/lib/nginx/modules/ngx_nchan_module.so"
 
 // nchanConfig is how a good operator would run Nchan on this machine: a worker
 // for each core with an accept queue of its own (without reuseport the rounds
-// lay wider apart at the same cost), no access log, memory and buffers that the load doesn't
-// exceed, pings as often as Downlink's.
+// lay wider apart, at the same cost), no access log, memory and buffers that
+// the load doesn't exceed, pings as often as Downlink's.
 const nchanConfig = `load_module %[1]s;
 %[2]s
 worker_processes 2;

@@ -39,14 +39,21 @@ func memoryTable(s scale, at site) table {
 			column{"connects/s", neither, value("connect.per_second")}),
 		plots: []string{userMemory},
 	}
+	idle := func(n int) []string {
+		return []string{"idle", "--devices", s.devices(n), "--settle", s.lasting(10 * time.Second), "--duration", s.lasting(10 * time.Second)}
+	}
 	for _, n := range []int{10_000, 18_000} {
-		suffix := " " + figure(float64(n))
-		load := []string{"idle", "--devices", s.devices(n), "--settle", s.lasting(10 * time.Second), "--duration", s.lasting(10 * time.Second)}
+		suffix, load := " "+figure(float64(n)), idle(n)
 		t.entries = append(t.entries, all(suffix, suffix, load, starts{
 			ours: at.downlink(duty{jwt: true}), "Nchan": nchan(duty{}), "Centrifugo": at.centrifugo(duty{}), "Pushpin": pushpin(duty{}),
 		})...)
 		t.goals = append(t.goals, within(userMemory, ours+suffix, 3))
 	}
+	tls, ordinary := ours+" 10,000, TLS", ours+" 10,000, ordinary driver"
+	t.entries = append(t.entries,
+		member{entry{tls, at.downlink(duty{jwt: true, tls: true}), idle(10_000)}, ""},
+		member{entry{ordinary, at.downlink(duty{jwt: true}, "--driver", "ordinary"), idle(10_000)}, ""})
+	t.goals = append(t.goals, within(userMemory, tls, 20))
 	return t
 }
 
@@ -59,13 +66,13 @@ func connectTable(s scale, at site) table {
 		columns: connectColumns(),
 		plots:   []string{"connects/s", "CPU s per 10,000 connects"},
 		goals: []goal{
-			atLeastBest("connects/s", "plain", 1),
-			atLeastBest("connects/s", "jwt", 3),
+			atLeastBest("connects/s", "without a token", 1),
+			atLeastBest("connects/s", "with a JWT", 3),
 		},
 	}
 	t.entries = slices.Concat(
-		all("plain", "", load, starts{ours: at.downlink(duty{}), "Nchan": nchan(duty{}), "Centrifugo": at.centrifugo(duty{}), "Pushpin": pushpin(duty{})}),
-		all("jwt", ", JWT", load, starts{ours: at.downlink(duty{jwt: true}), "Centrifugo": at.centrifugo(duty{jwt: true})}),
+		all("without a token", "", load, starts{ours: at.downlink(duty{}), "Nchan": nchan(duty{}), "Centrifugo": at.centrifugo(duty{}), "Pushpin": pushpin(duty{})}),
+		all("with a JWT", ", JWT", load, starts{ours: at.downlink(duty{jwt: true}), "Centrifugo": at.centrifugo(duty{jwt: true})}),
 	)
 	return t
 }
@@ -78,10 +85,10 @@ func broadcastTable(s scale, at site) table {
 		name:    "broadcast",
 		title:   "Broadcast of 300 B to 10,000 devices",
 		about:   "One a second for 30 s. The peers' devices listen to one common channel and to nothing else; Downlink's each have an address of their own as always, and a broadcast goes through all 64 shards.",
-		entries: all("all", "", load, starts{ours: at.downlink(d), "Nchan": nchan(d), "Centrifugo": at.centrifugo(d), "Pushpin": pushpin(d)}),
+		entries: all(everybody, "", load, starts{ours: at.downlink(d), "Nchan": nchan(d), "Centrifugo": at.centrifugo(d), "Pushpin": pushpin(d)}),
 		columns: slices.Concat(latencyColumns(), []column{cpuPer(cpuMillion, 1e6, "receive.received"), {"deliveries", neither, value("receive.received")}}, ledgerColumns()),
 		plots:   []string{p99, cpuMillion},
-		goals:   []goal{againstBest(p99, "all", 0.6), againstBest(cpuMillion, "all", 0.6), clean()},
+		goals:   []goal{againstBest(p99, everybody, 0.6), againstBest(cpuMillion, everybody, 0.6), clean()},
 	}
 }
 
@@ -107,10 +114,10 @@ func targetedTable(s scale, at site) table {
 		name:    "targeted",
 		title:   "2,000 events a second to 10,000 devices, on Redis",
 		about:   "One event of 300 B a request, each for one of 10,000 connected devices. Everything goes through one Redis. Downlink and Nchan keep the events there for those who come back; Centrifugo only passes them on (no history).",
-		entries: all("all", "", targetedLoad(s, 2000, 20*time.Second), starts{ours: at.downlink(d), "Nchan": nchan(d), "Centrifugo": at.centrifugo(d)}),
+		entries: all(everybody, "", targetedLoad(s, 2000, 20*time.Second), starts{ours: at.downlink(d), "Nchan": nchan(d), "Centrifugo": at.centrifugo(d)}),
 		columns: targetedColumns(),
 		plots:   []string{p99, cpu100k},
-		goals:   []goal{againstBest(p99, "all", 0.5), againstBest(cpu100k, "all", 0.5), clean()},
+		goals:   []goal{againstBest(p99, everybody, 0.5), againstBest(cpu100k, everybody, 0.5), clean()},
 	}
 }
 
@@ -119,12 +126,12 @@ func targetedMemoryTable(s scale, at site) table {
 		name:    "targeted-memory",
 		title:   "The same without Redis",
 		about:   "Downlink's embedded log answers a publisher only when the event is on the disk (fsync); the peers keep theirs in memory and lose them with the process. What an fsync of 4 KiB takes on this disk is measured before each run.",
-		entries: all("all", "", targetedLoad(s, 2000, 20*time.Second), starts{ours: at.downlink(duty{}), "Nchan": nchan(duty{}), "Centrifugo": at.centrifugo(duty{})}),
+		entries: all(everybody, "", targetedLoad(s, 2000, 20*time.Second), starts{ours: at.downlink(duty{}), "Nchan": nchan(duty{}), "Centrifugo": at.centrifugo(duty{})}),
 		columns: append(targetedColumns(), column{"fsync of the disk, p99 ms", neither, value("disk.fsync_ms.p99")}, column{"p99 beyond the fsync, ms", neither, func(v values) float64 {
 			return v["receive.latency_ms.p99"] - v["disk.fsync_ms.p99"]
 		}}),
 		plots: []string{p99, cpu100k},
-		goals: []goal{againstBest(cpu100k, "all", 1), within("p99 beyond the fsync, ms", ours, 10), clean()},
+		goals: []goal{againstBest(cpu100k, everybody, 1), within("p99 beyond the fsync, ms", ours, 10), clean()},
 	}
 }
 
@@ -134,10 +141,10 @@ func flatoutTable(s scale, at site) table {
 		name:    "flatout",
 		title:   "As many events as it takes, on Redis",
 		about:   "As before, but each of 32 publishers sends its next event as soon as the last one is answered.",
-		entries: all("all", "", targetedLoad(s, 0, 15*time.Second), starts{ours: at.downlink(d), "Nchan": nchan(d), "Centrifugo": at.centrifugo(d)}),
+		entries: all(everybody, "", targetedLoad(s, 0, 15*time.Second), starts{ours: at.downlink(d), "Nchan": nchan(d), "Centrifugo": at.centrifugo(d)}),
 		columns: flatoutColumns(),
 		plots:   []string{accepted, cpu100k},
-		goals:   []goal{atLeastBest(accepted, "all", 2), clean()},
+		goals:   []goal{atLeastBest(accepted, everybody, 2), clean()},
 	}
 }
 
@@ -146,10 +153,10 @@ func flatoutMemoryTable(s scale, at site) table {
 		name:    "flatout-memory",
 		title:   "As many events as it takes, without Redis",
 		about:   "Downlink's log on the disk, with an fsync before each answer, against the peers' memory.",
-		entries: all("all", "", targetedLoad(s, 0, 15*time.Second), starts{ours: at.downlink(duty{}), "Nchan": nchan(duty{}), "Centrifugo": at.centrifugo(duty{})}),
+		entries: all(everybody, "", targetedLoad(s, 0, 15*time.Second), starts{ours: at.downlink(duty{}), "Nchan": nchan(duty{}), "Centrifugo": at.centrifugo(duty{})}),
 		columns: flatoutColumns(),
 		plots:   []string{accepted, cpu100k},
-		goals:   []goal{atLeastBest(accepted, "all", 1), clean()},
+		goals:   []goal{atLeastBest(accepted, everybody, 1), clean()},
 	}
 }
 
