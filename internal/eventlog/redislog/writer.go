@@ -123,11 +123,13 @@ func (w *writer) close() {
 	w.client.Close()
 }
 
-// hungUp reports whether the other end has closed a connection on which
-// nothing is expected. It waits for nothing.
+// hungUp reports whether the other end has closed a connection, or said
+// something unasked, which could be taken for the next reply; below TLS it may
+// be a session ticket. It waits for nothing.
 func hungUp(conn net.Conn) (gone bool) {
-	if t, ok := conn.(*tls.Conn); ok {
-		conn = t.NetConn()
+	secure, isTLS := conn.(*tls.Conn)
+	if isTLS {
+		conn = secure.NetConn()
 	}
 	c, ok := conn.(syscall.Conn)
 	if !ok {
@@ -140,7 +142,7 @@ func hungUp(conn net.Conn) (gone bool) {
 	_ = raw.Control(func(fd uintptr) { // fails for one closed by us, too
 		var one [1]byte
 		n, _, err := syscall.Recvfrom(int(fd), one[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
-		gone = (err == nil && n == 0) || (err != nil && !errors.Is(err, syscall.EAGAIN) && !errors.Is(err, syscall.EINTR))
+		gone = (err == nil && (n == 0 || !isTLS)) || (err != nil && !errors.Is(err, syscall.EAGAIN) && !errors.Is(err, syscall.EINTR))
 	})
 	return gone
 }
