@@ -92,6 +92,9 @@ func summarize(w io.Writer, r *results.Report) error {
 	row := func(name, format string, args ...any) {
 		fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...)) //nolint:errcheck // Flush tells
 	}
+	if r.Ended {
+		row("interrupted", "what was measured until then:")
+	}
 	c := r.Connect
 	row("connect", "%d of %d in %.2f s (%.0f/s), p99 %.1f ms", c.Connected, c.Asked, c.Seconds, c.PerSecond, c.Latency.P99)
 	if p := r.Publish; p.Sent > 0 {
@@ -148,7 +151,8 @@ func summarizeCosts(row func(name, format string, args ...any), r *results.Repor
 		}
 	}
 	if len(r.Kernel.TCP) > 0 {
-		row("kernel", "TCP sockets, both ends: %s", moments(r.Kernel.TCP))
+		row("kernel", "TCP queues, both ends: %s", moments(r.Kernel.TCP))
+		row("", "slab, whole machine: %s", moments(r.Kernel.Slab))
 	}
 	row("generator", "CPU: %s  PSS %.1f MiB", phases(r.Self.CPU), mib(r.Self.PSS))
 }

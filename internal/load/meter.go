@@ -19,7 +19,7 @@ type meter struct {
 	self    watch.Target
 	able    bool // this system can be watched
 	watched map[string]results.Watched
-	kernel  map[string]int64
+	kernel  results.Kernel
 	own     results.Self
 
 	mu        sync.Mutex
@@ -32,7 +32,7 @@ type meter struct {
 func newMeter(r *run) (*meter, error) {
 	m := &meter{
 		run: r, self: watch.Target{Name: "downlink load", PIDs: []int{os.Getpid()}},
-		watched: map[string]results.Watched{}, kernel: map[string]int64{},
+		watched: map[string]results.Watched{}, kernel: results.Kernel{TCP: map[string]int64{}, Slab: map[string]int64{}},
 		own: results.Self{CPU: map[string]float64{}}, peak: map[string]int64{}, peakOfRSS: map[string]int64{},
 	}
 	for _, t := range r.opts.Watch {
@@ -64,11 +64,13 @@ func (m *meter) mark(moment string) error {
 		w.PIDs, w.PSS[moment], w.RSS[moment] = u.PIDs, u.PSS, u.RSS
 		m.watched[t.Name] = w
 	}
-	bytes, err := watch.TCPMemory()
-	if err != nil {
+	var err error
+	if m.kernel.TCP[moment], err = watch.TCPMemory(); err != nil {
 		return err
 	}
-	m.kernel[moment] = bytes
+	if m.kernel.Slab[moment], err = watch.Slab(); err != nil {
+		return err
+	}
 	u, err := watch.Read(m.self, true)
 	if err != nil {
 		return err
@@ -118,7 +120,7 @@ func (m *meter) processors() (map[string]float64, error) {
 
 // fill writes what was seen into the report.
 func (m *meter) fill(out *results.Report) {
-	out.Watched, out.Kernel.TCP, out.Self = m.watched, m.kernel, m.own
+	out.Watched, out.Kernel, out.Self = m.watched, m.kernel, m.own
 	if u, err := watch.Read(m.self, false); err == nil {
 		out.Self.All = u.CPU
 	}
@@ -127,7 +129,7 @@ func (m *meter) fill(out *results.Report) {
 	out.Series = m.series
 	for name, bytes := range m.peak {
 		if name == "" {
-			m.kernel[momentPeak] = bytes
+			m.kernel.TCP[momentPeak] = bytes
 		} else {
 			m.watched[name].PSS[momentPeak], m.watched[name].RSS[momentPeak] = bytes, m.peakOfRSS[name]
 		}

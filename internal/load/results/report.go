@@ -26,7 +26,7 @@ type Report struct {
 	Kernel   Kernel             `json:"kernel"`
 	Self     Self               `json:"self"`
 	Series   []Moment           `json:"series,omitempty"`
-	Ended    bool               `json:"interrupted"` // by a signal, before its time
+	Ended    bool               `json:"interrupted"` // by a signal, before its time; such a run is not judged, and not passed
 	Passed   bool               `json:"passed"`
 	Failures []string           `json:"failures"`
 }
@@ -110,9 +110,12 @@ type Watched struct {
 	RSS  map[string]int64   `json:"rss_bytes"`
 }
 
-// Kernel is memory that no process is charged for.
+// Kernel is memory of this machine that no process is charged for; of both ends
+// of each connection, where both are here.
 type Kernel struct {
-	TCP map[string]int64 `json:"tcp_mem_bytes"`
+	// TCP is what waits in sockets, Slab all small objects, sockets among them.
+	Slab map[string]int64 `json:"slab_bytes"`
+	TCP  map[string]int64 `json:"tcp_mem_bytes"`
 }
 
 // Self is what the generator used.

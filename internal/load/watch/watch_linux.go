@@ -106,8 +106,24 @@ func withDescendants(pids []int) []int {
 	return all
 }
 
-// TCPMemory is what the kernel holds for all TCP sockets of this machine, of
-// both ends where both are here, in bytes.
+// Slab is what the kernel of this machine holds in small objects, in bytes:
+// sockets themselves are among them, without what is queued in them.
+func Slab() (int64, error) {
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, "Slab:"); ok {
+			kilobytes, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
+			return kilobytes << 10, err
+		}
+	}
+	return 0, errors.New("/proc/meminfo says nothing of slabs")
+}
+
+// TCPMemory is what the kernel holds in the queues of all TCP sockets of this
+// machine, of both ends where both are here, in bytes.
 func TCPMemory() (int64, error) {
 	text, err := os.ReadFile("/proc/net/sockstat")
 	if err != nil {

@@ -63,6 +63,9 @@ func TestReadSeesWorkAndMemory(t *testing.T) {
 	if grown := after.PSS - before.PSS; grown < 60<<20 || int(held[5]) != 5 {
 		t.Errorf("memory grew by %d bytes", grown)
 	}
+	if bytes, err := Slab(); err != nil || bytes < 1<<20 {
+		t.Errorf("the kernel's small objects: %d %v", bytes, err)
+	}
 	if bytes, err := TCPMemory(); err != nil || bytes < 0 {
 		t.Errorf("the kernel's memory: %d %v", bytes, err)
 	}
