@@ -21,8 +21,11 @@ import (
 )
 
 const usage = `usage: go run ./bench [flags] TABLE...    measure tables, in this order
-       go run ./bench list                the tables, and how long each takes
+       go run ./bench list                the tables, and the runs that each takes
        go run ./bench report              write the results into docs/benchmarks.md
+
+Results of a whole table, measured with this tree in at least 3 rounds, go to
+bench/results; all others, of trials, to bin/bench/quick and never to the page.
 
 flags:`
 
@@ -45,11 +48,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	rounds := flags.Int("rounds", 0, "rounds of each contender, interleaved (0: as the table says, 3 or more)")
-	quick := flags.Bool("quick", false, "few devices and seconds, to try the harness; results go to bin/bench/quick and never to the page")
-	only := flags.String("only", "", "`pattern` of the entries to measure, to look into some; results go to bin/bench/quick too")
+	quick := flags.Bool("quick", false, "few devices and seconds, to try the harness")
+	only := flags.String("only", "", "`pattern` of the entries to measure, to look into some")
 	binary := flags.String("downlink", "", "`binary` to measure (default: built from this tree)")
 	generator := flags.String("load", "", "`binary` that makes the load (default: the one that is measured)")
-	extra := flags.String("serve", "", "more `flags` for downlink serve, separated by spaces; results go to bin/bench/quick too")
+	extra := flags.String("serve", "", "more `flags` for downlink serve, separated by spaces")
 	flags.Usage = func() {
 		_, _ = fmt.Fprintln(stderr, usage)
 		flags.PrintDefaults()
@@ -71,7 +74,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	s := session{
 		scale: scale{quick: *quick}, rounds: *rounds, stderr: stderr,
-		trial: *quick || *only != "" || *extra != "",
+		trial: *quick || *only != "" || *extra != "" || *binary != "" || *generator != "" || *rounds != 0 && *rounds < defaultRounds,
 	}
 	var err error
 	if s.only, err = regexp.Compile(*only); err != nil {

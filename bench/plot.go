@@ -17,8 +17,8 @@ type bar struct {
 // Measures of a plot, in pixels.
 const (
 	plotWidth = 720
-	nameWidth = 230
-	barsWidth = 380
+	nameWidth = 260
+	barsWidth = 370
 	barHeight = 18
 	barStep   = 28
 	plotTop   = 40
@@ -46,7 +46,7 @@ text { font: 13px system-ui, sans-serif; fill: #24292f }
 .ours { fill: #0969da } .peer { fill: #8c959f } .round { stroke: #24292f; stroke-width: 1.5 }
 @media (prefers-color-scheme: dark) { text { fill: #e6edf3 } .ours { fill: #4493f8 } .peer { fill: #6e7681 } .round { stroke: #e6edf3 } }
 </style>
-<text x="0" y="20" font-weight="600">%s</text>
+<text x="0" y="20" style="font-weight: 600">%s</text>
 `, plotWidth, height, html.EscapeString(label), html.EscapeString(label+direction))
 	at := func(n float64) float64 { return nameWidth + n/most*barsWidth }
 	for i, x := range bars {

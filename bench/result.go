@@ -92,7 +92,8 @@ func machine() map[string]string {
 		m["memory"] = fmt.Sprintf("%.0f GiB", float64(kb)/(1<<20))
 	}
 	if release, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
-		m["kernel"] = strings.TrimSpace(string(release))
+		version, _, _ := strings.Cut(strings.TrimSpace(string(release)), "-") // what follows is the builder's
+		m["kernel"] = version
 	}
 	return m
 }

@@ -69,19 +69,21 @@ func (s *session) prepare(ctx context.Context, binary, generator string, extra [
 
 func (s *session) measureAll(ctx context.Context, names []string) error {
 	all := tables(s.scale, s.site)
+	var chosen []table
 	for _, name := range names {
 		i := slices.IndexFunc(all, func(t table) bool { return t.name == name })
-		if i < 0 && name != "all" {
+		switch {
+		case name == "all":
+			chosen = all
+		case i < 0:
 			return fmt.Errorf("no table %q; see `go run ./bench list`", name)
+		default:
+			chosen = append(chosen, all[i])
 		}
-		chosen := all
-		if i >= 0 {
-			chosen = all[i : i+1]
-		}
-		for _, t := range chosen {
-			if err := s.measure(ctx, t); err != nil {
-				return fmt.Errorf("table %s: %w", t.name, err)
-			}
+	}
+	for _, t := range chosen {
+		if err := s.measure(ctx, t); err != nil {
+			return fmt.Errorf("table %s: %w", t.name, err)
 		}
 	}
 	return nil
@@ -97,6 +99,23 @@ func (s *session) measure(ctx context.Context, t table) error {
 	if err != nil {
 		return err
 	}
+	path := filepath.Join("bench", "results", t.name+".json")
+	if s.trial {
+		path = filepath.Join("bin", "bench", "quick", t.name+".json")
+	}
+	if err := s.play(ctx, t, r, rounds); err != nil {
+		// What there is may still tell something; it is no result.
+		return errors.Join(err, r.save(filepath.Join("bin", "bench", "unfinished", t.name+".json")))
+	}
+	if err := r.save(path); err != nil {
+		return err
+	}
+	s.say("written to %s\n", path)
+	return writeTable(s.stderr, t, r)
+}
+
+// play runs the entries by turns, and collects what they give.
+func (s *session) play(ctx context.Context, t table, r *result, rounds int) error {
 	for round := range rounds {
 		for _, e := range t.entries {
 			if !s.only.MatchString(e.name) {
@@ -114,15 +133,7 @@ func (s *session) measure(ctx context.Context, t table) error {
 			}
 		}
 	}
-	path := filepath.Join("bench", "results", t.name+".json")
-	if s.trial {
-		path = filepath.Join("bin", "bench", "quick", t.name+".json")
-	}
-	if err := r.save(path); err != nil {
-		return err
-	}
-	s.say("written to %s\n", path)
-	return writeTable(s.stderr, t, r)
+	return nil
 }
 
 // attempts is how often a peer's run is tried: one that doesn't come up, or
