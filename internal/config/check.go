@@ -165,6 +165,9 @@ func (c *Config) checkFiles(add func(name, reason string)) {
 		}
 		if info, err := os.Stat(path); err != nil || info.IsDir() {
 			add(name, "can't be read: there is no such file")
+		} else if !info.Mode().IsRegular() {
+			// Opening a pipe would wait for its writer, each time that files are read again.
+			add(name, "can't be read again and again: it is a pipe or a device, not a file")
 		} else if f, err := os.Open(path); err != nil {
 			add(name, "can't be read: the gateway's user may not open it")
 		} else {

@@ -30,6 +30,7 @@ func TestDeviceTokens(t *testing.T) {
 		{"--auth=jwt --listen=:8080", []string{`auth "jwt" (--auth) needs keys`}},
 		{secret, []string{`jwt_hmac_secret_file "` + file + `" (--jwt-hmac-secret-file) has no effect while auth is none`}},
 		{"--auth=jwt --jwt-hmac-secret-file=/does/not/exist", []string{`jwt_hmac_secret_file "/does/not/exist" (--jwt-hmac-secret-file) can't be read`}},
+		{"--auth=jwt --jwt-hmac-secret-file=/dev/null", []string{`jwt_hmac_secret_file "/dev/null" (--jwt-hmac-secret-file) can't be read again`}},
 		{"--auth=jwt --jwt-jwks-url=https://u:hunter2@idp.example.com/keys", []string{`jwt_jwks_url "https:***" (--jwt-jwks-url) has a user or password`}},
 		{"--auth=jwt --jwt-jwks-url=idp.example.com", []string{`jwt_jwks_url "idp.example.com" (--jwt-jwks-url) isn't an https or http URL`}},
 		{"--auth=jwt --jwt-jwks-url=file:///etc/keys", []string{`jwt_jwks_url "file:///etc/keys" (--jwt-jwks-url) isn't`}},

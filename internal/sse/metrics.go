@@ -27,7 +27,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "downlink_connections_total", Help: "Streams that were opened.",
 		}),
 		Rejected: with.NewCounter(prometheus.CounterOpts{
-			Name: "downlink_requests_rejected_total", Help: "Requests that can't become a stream: method, Accept header, device or body.",
+			Name: "downlink_requests_rejected_total", Help: "Requests that can't become a stream: method, Accept header, device, body, or a token that is missing or not accepted.",
 		}),
 		ends: with.NewCounterVec(prometheus.CounterOpts{
 			Name: "downlink_session_ends_total", Help: "Streams that ended, by reason.",

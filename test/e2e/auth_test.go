@@ -20,21 +20,26 @@ import (
 
 const deviceSecret = "a secret of more than thirty-two bytes"
 
-// guarded is a gateway that checks tokens and speaks TLS, and its files.
+// guarded is a gateway that checks tokens, and its files.
 type guarded struct {
 	*testkit.Gateway
 	t   *testing.T
 	dir string
 }
 
+// startGuarded starts one that speaks TLS.
 func startGuarded(t *testing.T, args ...string) *guarded {
 	t.Helper()
 	dir := t.TempDir()
+	return startIn(t, dir, append([]string{"--tls-cert-file", filepath.Join(dir, "server.pem"), "--tls-key-file", filepath.Join(dir, "server-key.pem")}, args...)...)
+}
+
+func startIn(t *testing.T, dir string, args ...string) *guarded {
+	t.Helper()
 	testkit.Certificates(t, dir)
 	put(t, filepath.Join(dir, "secret"), deviceSecret+"\n")
 	return &guarded{t: t, dir: dir, Gateway: program.StartGateway(t, append([]string{
 		"--log", "file:" + filepath.Join(dir, "log"), "--auth", "jwt", "--jwt-hmac-secret-file", filepath.Join(dir, "secret"), "--jwt-leeway", "0s",
-		"--tls-cert-file", filepath.Join(dir, "server.pem"), "--tls-key-file", filepath.Join(dir, "server-key.pem"),
 	}, args...)...)}
 }
 
@@ -111,33 +116,40 @@ func TestTokenOverTLS(t *testing.T) {
 	})
 }
 
-// TestRefusedTokens: the reason stands in the answer and in a metric.
+// TestRefusedTokens: the reason stands in the answer and in a metric, over TLS
+// and in the clear, which is another way through the gateway.
 func TestRefusedTokens(t *testing.T) {
 	t.Parallel()
-	g := startGuarded(t)
+	t.Run("TLS", func(t *testing.T) { refusedTokens(t, startGuarded(t)) })
+	t.Run("plain", func(t *testing.T) { refusedTokens(t, startIn(t, t.TempDir())) })
+}
+
+func refusedTokens(t *testing.T, g *guarded) {
 	transport := g.transport(false)
 	good := testkit.HS256(deviceSecret, "pos-1", time.Hour, "")
-	for reason, header := range map[string]string{
-		"token_missing":   "X: y",
-		"token_malformed": bearer("x"),
-		"token_expired":   bearer(testkit.HS256(deviceSecret, "pos-1", -time.Minute, "")),
-		"token_signature": bearer(testkit.HS256(deviceSecret+"!", "pos-1", time.Hour, "")),
-		"token_device":    bearer(testkit.HS256(deviceSecret, "*", time.Hour, "")),
-		"":                bearer(good),
+	for _, c := range []struct {
+		reason, path, header string
+		status               int
+	}{
+		{"token_missing", "/events?device=pos-1", "X: y", 401},
+		{"token_malformed", "/events", bearer("x"), 401},
+		{"token_expired", "/events", bearer(testkit.HS256(deviceSecret, "pos-1", -time.Minute, "")), 401},
+		{"token_signature", "/events", bearer(testkit.HS256(deviceSecret+"!", "pos-1", time.Hour, "")), 401},
+		{"token_device", "/events", bearer(testkit.HS256(deviceSecret, "*", time.Hour, "")), 401},
+		{"token_ambiguous", "/events?access_token=" + good + "&access_token=" + good, "X: y", 400},
+		{"", "/events?device=pos-2", bearer(good), 200},
+		{"", "/events?access_token=" + good, "X: y", 200},
+		{"", "/events", "Cookie: downlink_token=" + good, 200},
 	} {
-		stream := g.open(transport, "/events?device=pos-1", header)
+		stream := g.open(transport, c.path, c.header)
 		challenge := stream.Header.Get("WWW-Authenticate")
-		want := 401
-		if reason == "" {
-			want = 200
-		}
-		if stream.Status != want || (want == 401) != strings.HasPrefix(challenge, `Bearer realm="downlink"`) {
-			t.Errorf("%s: %d, %q", reason, stream.Status, challenge)
+		if stream.Status != c.status || (c.reason != "") != strings.HasPrefix(challenge, `Bearer realm="downlink"`) {
+			t.Errorf("%s: %d, %q", c.reason, stream.Status, challenge)
 		}
 		stream.Close()
 		_, metrics := testkit.Get(t, g.Backend+"/metrics")
-		if reason != "" && !strings.Contains(metrics, fmt.Sprintf("downlink_auth_failures_total{reason=%q} 1\n", reason)) {
-			t.Errorf("%s isn't counted", reason)
+		if c.reason != "" && !strings.Contains(metrics, fmt.Sprintf("downlink_auth_failures_total{reason=%q} 1\n", c.reason)) {
+			t.Errorf("%s isn't counted", c.reason)
 		}
 	}
 }
@@ -146,7 +158,11 @@ func TestRefusedTokens(t *testing.T) {
 // them in everything that the gateway says, while streams are open and after.
 func TestTokensLeaveNoTrace(t *testing.T) {
 	t.Parallel()
-	g := startGuarded(t, "--log-level", "debug", "--jwt-issuer", "me")
+	t.Run("TLS", func(t *testing.T) { noTrace(t, startGuarded(t, "--log-level", "debug", "--jwt-issuer", "me")) })
+	t.Run("plain", func(t *testing.T) { noTrace(t, startIn(t, t.TempDir(), "--log-level", "debug", "--jwt-issuer", "me")) })
+}
+
+func noTrace(t *testing.T, g *guarded) {
 	const marker = "M4RK3R"
 	good := testkit.HS256(deviceSecret, "pos-1", time.Hour, `,"iss":"me","jti":"`+marker+`"`)
 	tokens := []string{
