@@ -13,7 +13,7 @@ func TestPatience(t *testing.T) {
 		const limit = 64 * time.Second
 		p := patience{limit: limit}
 		first := p.context()
-		time.Sleep(999 * time.Millisecond)
+		time.Sleep(999 * time.Millisecond) //nolint:forbidigo // in a synctest bubble
 		if p.context() != first {
 			t.Error("two that come together have two contexts")
 		}
@@ -23,7 +23,7 @@ func TestPatience(t *testing.T) {
 			if left := time.Until(deadline); !ok || left < limit || left > limit+limit/64 {
 				t.Fatalf("%v are left", left)
 			}
-			time.Sleep(301 * time.Millisecond)
+			time.Sleep(301 * time.Millisecond) //nolint:forbidigo // in a synctest bubble
 		}
 		if p.context() == first || first.Err() == nil {
 			t.Error("the first one goes on")
