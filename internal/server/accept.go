@@ -92,9 +92,13 @@ func (c *limitedConn) Replace(with net.Conn) (was net.Conn) {
 
 // SyscallConn gives access to the descriptor (syscall.Conn).
 func (c *limitedConn) SyscallConn() (syscall.RawConn, error) {
-	raw, ok := c.Conn.(syscall.Conn)
+	inner := c.Conn
+	if b, ok := inner.(*begun); ok {
+		inner = b.Conn
+	}
+	raw, ok := inner.(syscall.Conn)
 	if !ok {
-		return nil, fmt.Errorf("a %T has no descriptor", c.Conn)
+		return nil, fmt.Errorf("a %T has no descriptor", inner)
 	}
 	return raw.SyscallConn()
 }

@@ -37,6 +37,9 @@ func Backend(publish, openapi, metrics http.Handler, ready Ready) http.Handler {
 	return local(mux)
 }
 
+// Brief is what the back end's port serves of publish without net/http.
+func Brief(publish http.Handler) http.Handler { return local(publish) }
+
 // health adds /healthz, which answers while the process lives and never asks
 // the log, and /readyz.
 func health(mux *http.ServeMux, ready Ready) {

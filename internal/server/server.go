@@ -22,8 +22,13 @@ type Options struct {
 	Handler http.Handler
 	// Stream, if set, is the handler of StreamPath, which takes connections over:
 	// plain requests for it skip net/http (see skim). Not with TLS.
-	Stream            http.Handler
-	StreamPath        string
+	Stream     http.Handler
+	StreamPath string
+	// Brief, if set, is the handler of POST BriefPath, which needs no more than
+	// a ResponseWriter has to have: brief requests for it skip net/http (see
+	// direct). Not with TLS, not together with Stream.
+	Brief             http.Handler
+	BriefPath         string
 	ReadHeaderTimeout time.Duration
 	WriteTimeout      time.Duration // HTTP/2: a connection that takes nothing for so long is cut
 	MaxHeaderBytes    int
@@ -59,7 +64,7 @@ func Listen(o Options) (*Server, error) {
 		return nil, fmt.Errorf("the %s listener can't use the address %s: %w; choose another one or stop the program that has it", o.Name, o.Address, err)
 	}
 	o.Metrics.limit(o.Name, o.MaxConnections)
-	bound, err := skimming(limited{Listener: socket, free: make(chan struct{}, o.MaxConnections), turnedAway: func() { o.Metrics.turnedAway(o.Name) }}, o)
+	bound, err := accepting(limited{Listener: socket, free: make(chan struct{}, o.MaxConnections), turnedAway: func() { o.Metrics.turnedAway(o.Name) }}, o)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("the %s listener can't be watched: %w", o.Name, err), socket.Close())
 	}
@@ -84,6 +89,13 @@ func Listen(o Options) (*Server, error) {
 			ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
 		},
 	}, nil
+}
+
+func accepting(l limited, o Options) (listener, error) {
+	if o.Brief != nil {
+		return directly(l, o), nil
+	}
+	return skimming(l, o)
 }
 
 // Addr is the bound address.

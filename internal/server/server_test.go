@@ -26,10 +26,18 @@ func TestMain(m *testing.M) {
 
 func start(t *testing.T, h http.Handler) *Server {
 	t.Helper()
-	s, err := Listen(Options{
-		Name: "device", Address: "127.0.0.1:0", Handler: h, ReadHeaderTimeout: 200 * time.Millisecond,
-		MaxHeaderBytes: 4 << 10, MaxConnections: 100, WriteTimeout: 5 * time.Second, Metrics: NewMetrics(nil), Logger: slog.New(slog.DiscardHandler),
-	})
+	return serve(t, func(o *Options) { o.Handler, o.ReadHeaderTimeout = h, 200*time.Millisecond })
+}
+
+// serve runs a server until the test ends.
+func serve(t *testing.T, change func(*Options)) *Server {
+	t.Helper()
+	o := Options{
+		Name: "device", Address: "127.0.0.1:0", ReadHeaderTimeout: 500 * time.Millisecond, WriteTimeout: 5 * time.Second,
+		MaxHeaderBytes: 4 << 10, MaxConnections: 100, Metrics: NewMetrics(nil), Logger: slog.New(slog.DiscardHandler),
+	}
+	change(&o)
+	s, err := Listen(o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -132,17 +132,11 @@ func (s *skim) plain(head []byte) *http.Request {
 	}
 	s.reader.Reset(bytes.NewReader(head))
 	r, err := http.ReadRequest(s.reader)
-	switch {
-	case err != nil, r.ProtoMajor != 1 || r.ProtoMinor != 1, r.Host == "", r.Close, r.Body != http.NoBody:
-		return nil
-	case r.Header["Expect"] != nil, r.Header["Upgrade"] != nil, r.Header["Transfer-Encoding"] != nil, r.Header["Content-Length"] != nil:
+	if err != nil || !simple(r) || r.Body != http.NoBody || r.Header["Content-Length"] != nil {
 		return nil
 	}
 	return r
 }
-
-// unusual characters have no place in a header (RFC 9110 §5.5).
-func unusual(c rune) bool { return c < ' ' && c != '\r' && c != '\n' && c != '\t' || c == 0x7f }
 
 // handOver makes a connection for net/http, which has yet to read head.
 func handOver(fd int, head []byte) (net.Conn, error) {
@@ -152,28 +146,10 @@ func handOver(fd int, head []byte) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	tcp, ok := c.(*net.TCPConn)
-	if !ok || len(head) == 0 {
+	if len(head) == 0 {
 		return c, nil
 	}
-	return &begun{TCPConn: tcp, head: bytes.Clone(head)}, nil
-}
-
-// begun is a connection whose first bytes have been read.
-type begun struct {
-	*net.TCPConn
-	head []byte
-}
-
-func (b *begun) Read(p []byte) (int, error) {
-	if len(b.head) == 0 {
-		return b.TCPConn.Read(p)
-	}
-	n := copy(p, b.head)
-	if b.head = b.head[n:]; len(b.head) == 0 {
-		b.head = nil
-	}
-	return n, nil
+	return &begun{Conn: c, head: bytes.Clone(head)}, nil
 }
 
 // serve answers one request.

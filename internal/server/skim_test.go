@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"runtime"
@@ -39,27 +38,13 @@ func skimmer(t *testing.T, change func(*Options)) *Server {
 	if runtime.GOOS != "linux" {
 		t.Skip("nothing is skimmed here")
 	}
-	o := Options{
-		Name: "device", Address: "127.0.0.1:0", Handler: byWay("net/http"), Stream: byWay("skimmed"), StreamPath: "/events",
-		ReadHeaderTimeout: 500 * time.Millisecond, WriteTimeout: 5 * time.Second, MaxHeaderBytes: 4 << 10, MaxConnections: 100,
-		Metrics: NewMetrics(nil), Logger: slog.New(slog.DiscardHandler),
-	}
-	if change != nil {
-		change(&o)
-	}
-	s, err := Listen(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- s.Serve() }()
-	t.Cleanup(func() {
-		s.Close()
-		if err := <-done; err != nil {
-			t.Error(err)
+	return serve(t, func(o *Options) {
+		o.Handler = byWay("net/http")
+		o.Stream, o.StreamPath = byWay("skimmed"), "/events"
+		if change != nil {
+			change(o)
 		}
 	})
-	return s
 }
 
 func answered(t *testing.T, r *bufio.Reader) string {

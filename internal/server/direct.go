@@ -1,0 +1,306 @@
+package server
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// direct is a listener that answers brief requests for one path itself and
+// gives everything else to net/http. A producer sends one small request after
+// another over connections that it keeps, and net/http spends two thirds of what
+// such a request costs: on a second reader that watches for a hang-up, on
+// buffers, deadlines and headers.
+//
+// A request is brief if one read has brought it whole, with a JSON body of known
+// length and nothing behind it. As long as a connection brings nothing else, it
+// stays here; with the first other request it goes to net/http for good, with
+// the bytes that were read in front. So we neither answer what is wrong nor wait
+// for what is missing. Works on every system.
+type direct struct {
+	// Set at construction.
+	limited
+	opts Options
+	path []byte // as a request begins
+
+	accepting sync.Once
+	handed    chan net.Conn // for net/http
+	failed    chan error    // of the socket
+	gone      chan struct{} // closed by Close
+	*inFlight
+
+	mu    sync.Mutex
+	conns map[*directConn]bool // whether it is between two requests
+}
+
+func directly(l limited, o Options) listener {
+	return &direct{
+		limited: l, opts: o, path: []byte(http.MethodPost + " " + o.BriefPath + " "),
+		handed: make(chan net.Conn), failed: make(chan error), gone: make(chan struct{}),
+		inFlight: newInFlight(), conns: make(map[*directConn]bool),
+	}
+}
+
+// Accept returns what isn't brief.
+func (d *direct) Accept() (net.Conn, error) {
+	d.accepting.Do(func() { go d.accept() })
+	select {
+	case c := <-d.handed:
+		return c, nil
+	case err := <-d.failed:
+		return nil, err
+	case <-d.gone:
+		return nil, net.ErrClosed
+	}
+}
+
+// accept lets connections in until the socket is closed. It passes errors on
+// when net/http asks for the next connection: it waits a moment after those
+// that pass.
+func (d *direct) accept() {
+	for {
+		c, err := d.limited.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			select {
+			case d.failed <- err:
+				continue
+			case <-d.gone:
+				return
+			}
+		}
+		if limited, ok := c.(*limitedConn); ok { // as limited.Accept makes them
+			go d.serve(newDirectConn(limited))
+		}
+	}
+}
+
+// Close implements net.Listener. It ends connections that are between two
+// requests.
+func (d *direct) Close() error {
+	err := d.limited.Close()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	select {
+	case <-d.gone:
+		return err
+	default:
+		close(d.gone)
+	}
+	for c, idle := range d.conns {
+		if idle {
+			c.conn.Close()
+		}
+	}
+	return err
+}
+
+// drain waits for the requests in progress until ctx ends.
+func (d *direct) drain(ctx context.Context) { d.inFlight.drain(ctx) }
+
+// waits notes whether a connection is between two requests; false when none
+// may follow.
+func (d *direct) waits(c *directConn, yes bool) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	select {
+	case <-d.gone:
+		return false
+	default:
+		d.conns[c] = yes
+		return true
+	}
+}
+
+func (d *direct) forget(c *directConn) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.conns, c)
+}
+
+// serve answers a connection's requests until one isn't brief.
+func (d *direct) serve(c *directConn) {
+	defer d.forget(c)
+	patience := d.opts.ReadHeaderTimeout
+	for {
+		if !d.waits(c, true) || c.conn.SetReadDeadline(time.Now().Add(patience)) != nil {
+			c.conn.Close()
+			return
+		}
+		patience = idleTimeout
+		n, err := c.conn.Read(c.buf[:])
+		if err != nil {
+			c.conn.Close() // gone, silent for too long, or the gateway stops
+			return
+		}
+		r := c.brief(c.buf[:n], d.path)
+		if r == nil {
+			d.handOver(c, c.buf[:n])
+			return
+		}
+		if !d.waits(c, false) || !d.begin() {
+			c.conn.Close()
+			return
+		}
+		goesOn := d.answer(c, r)
+		d.end()
+		if !goesOn {
+			c.conn.Close()
+			return
+		}
+	}
+}
+
+// handOver gives a connection to net/http, which has yet to read its first bytes.
+func (d *direct) handOver(c *directConn, first []byte) {
+	if c.conn.SetReadDeadline(time.Time{}) != nil {
+		c.conn.Close()
+		return
+	}
+	c.conn.Replace(&begun{Conn: c.conn.Conn, head: bytes.Clone(first)})
+	select {
+	case d.handed <- c.conn:
+	case <-d.gone:
+		c.conn.Close()
+	}
+}
+
+// answer passes a request to the handler and writes what it says; false if the
+// connection is of no use after that.
+func (d *direct) answer(c *directConn, r *http.Request) (goesOn bool) {
+	defer func() {
+		if p := recover(); p != nil && p != http.ErrAbortHandler { //nolint:errorlint // compared as net/http does
+			d.opts.Logger.Error("answering a request panicked; its connection is closed", "panic", p, "stack", string(debug.Stack()))
+		}
+	}()
+	c.reset()
+	d.opts.Brief.ServeHTTP(c, r)
+	return c.finish(d.opts.WriteTimeout)
+}
+
+// A directConn is a connection and the ResponseWriter of its requests, one at a
+// time: everything is kept for the next one.
+type directConn struct {
+	conn   *limitedConn
+	ctx    context.Context // what net/http says of the connection
+	remote string
+	buf    [16 << 10]byte
+	text   bytes.Reader
+	reader *bufio.Reader
+
+	header http.Header
+	status int
+	body   bytes.Buffer
+	out    []byte
+}
+
+func newDirectConn(c *limitedConn) *directConn {
+	ctx := context.WithValue(context.Background(), http.LocalAddrContextKey, c.LocalAddr())
+	return &directConn{
+		conn: c, ctx: ctx, remote: c.RemoteAddr().String(),
+		reader: bufio.NewReader(nil), header: make(http.Header, 8),
+	}
+}
+
+// brief is the request, if b holds one whole and alone, about which there is
+// nothing that net/http had better decide; otherwise nil.
+func (c *directConn) brief(b, path []byte) *http.Request {
+	if !bytes.HasPrefix(b, path) {
+		return nil
+	}
+	end := bytes.Index(b, []byte("\r\n\r\n"))
+	if end < 0 || bytes.ContainsFunc(b[:end], unusual) {
+		return nil
+	}
+	c.text.Reset(b)
+	c.reader.Reset(&c.text)
+	r, err := http.ReadRequest(c.reader)
+	if err != nil || !simple(r) || r.ContentLength != int64(len(b)-end-len("\r\n\r\n")) {
+		return nil
+	}
+	if kind := r.Header["Content-Type"]; len(kind) != 1 || kind[0] != "application/json" {
+		return nil
+	}
+	r.RemoteAddr = c.remote
+	return r.WithContext(c.ctx)
+}
+
+// reset makes c ready for the next answer.
+func (c *directConn) reset() {
+	clear(c.header)
+	c.status = 0
+	c.body.Reset()
+	if c.body.Cap() > keptBuffer {
+		c.body = bytes.Buffer{}
+	}
+}
+
+// keptBuffer is the largest buffer that a connection keeps for its next request.
+const keptBuffer = 16 << 10
+
+// Header implements http.ResponseWriter.
+func (c *directConn) Header() http.Header { return c.header }
+
+// WriteHeader implements http.ResponseWriter.
+func (c *directConn) WriteHeader(status int) {
+	if c.status == 0 {
+		c.status = status
+	}
+}
+
+// Write implements http.ResponseWriter.
+func (c *directConn) Write(b []byte) (int, error) {
+	c.WriteHeader(http.StatusOK)
+	return c.body.Write(b)
+}
+
+// SetReadDeadline is for http.ResponseController: the body is here.
+func (c *directConn) SetReadDeadline(time.Time) error { return nil }
+
+// SetWriteDeadline is for http.ResponseController: finish sets its own.
+func (c *directConn) SetWriteDeadline(time.Time) error { return nil }
+
+// finish writes the answer; false if the connection is of no use after it.
+func (c *directConn) finish(limit time.Duration) (goesOn bool) {
+	c.WriteHeader(http.StatusOK)
+	c.out = appendHead(c.out[:0], c.status, c.header, c.body.Len())
+	c.out = append(c.out, c.body.Bytes()...)
+	if c.conn.SetWriteDeadline(time.Now().Add(limit)) != nil {
+		return false
+	}
+	_, err := c.conn.Write(c.out)
+	if cap(c.out) > keptBuffer {
+		c.out = nil
+	}
+	return err == nil && c.header.Get("Connection") != "close"
+}
+
+// appendHead appends a status line and a header (RFC 9112 §2.1).
+func appendHead(b []byte, status int, header http.Header, length int) []byte {
+	b = append(b, "HTTP/1.1 "...)
+	b = strconv.AppendInt(b, int64(status), 10)
+	b = append(b, ' ')
+	b = append(b, http.StatusText(status)...)
+	for name, values := range header {
+		for _, v := range values {
+			b = append(b, "\r\n"...)
+			b = append(b, name...)
+			b = append(b, ": "...)
+			b = append(b, oneLine(v)...)
+		}
+	}
+	b = append(b, "\r\nDate: "...)
+	b = time.Now().UTC().AppendFormat(b, http.TimeFormat)
+	b = append(b, "\r\nContent-Length: "...)
+	b = strconv.AppendInt(b, int64(length), 10)
+	return append(b, "\r\n\r\n"...)
+}

@@ -1,0 +1,222 @@
+package server
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// echoing says which way a request came, and its body.
+func echoing(way string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		switch string(body) {
+		case "panic":
+			panic("as asked")
+		case "refuse":
+			w.Header().Set("X-Lines", "one\r\ntwo: three")
+			w.WriteHeader(http.StatusUnprocessableEntity)
+		case "close":
+			w.Header().Set("Connection", "close")
+		}
+		fmt.Fprintf(w, "%s %s %s %q", way, r.Method, r.RemoteAddr, body)
+	})
+}
+
+func directServer(t *testing.T, change func(*Options)) *Server {
+	t.Helper()
+	return serve(t, func(o *Options) {
+		o.Handler = echoing("net/http")
+		o.Brief, o.BriefPath = echoing("direct"), "/v1/events"
+		if change != nil {
+			change(o)
+		}
+	})
+}
+
+func brief(body string) string {
+	return fmt.Sprintf("POST /v1/events HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+}
+
+func TestWhatIsAnsweredDirectly(t *testing.T) {
+	s := directServer(t, nil)
+	const head = "POST /v1/events HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+	large := strings.Repeat("x", 40<<10)
+	for name, c := range map[string]struct{ request, says string }{
+		"brief":   {brief("{}"), `200 direct POST 127.0.0.1:`},
+		"refused": {brief("refuse"), `422 direct`},
+		"empty":   {brief(""), `200 direct`},
+		"panic":   {brief("panic"), "EOF"},
+
+		"other path":      {"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", "200 net/http GET"},
+		"path and query":  {strings.Replace(brief("{}"), "/events", "/events?a=b", 1), "200 net/http"},
+		"other type":      {strings.Replace(brief("{}"), "application/json", "application/x-ndjson", 1), "200 net/http"},
+		"two types":       {head + "Content-Type: text/plain\r\nContent-Length: 0\r\n\r\n", "200 net/http"},
+		"no type":         {"POST /v1/events HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", "200 net/http"},
+		"large":           {head + fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(large), large), "200 net/http"},
+		"chunked":         {head + "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", "200 net/http"},
+		"both lengths":    {head + "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", "net/http"},
+		"two lengths":     {head + "Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}", "400 "},
+		"expectation":     {head + "Expect: 100-continue\r\nContent-Length: 2\r\n\r\n{}", "100 "},
+		"close":           {head + "Connection: close\r\nContent-Length: 2\r\n\r\n{}", "200 net/http"},
+		"HTTP/1.0":        {strings.Replace(brief("{}"), "HTTP/1.1", "HTTP/1.0", 1), "200 net/http"},
+		"no host":         {strings.Replace(brief("{}"), "Host: localhost\r\n", "", 1), "400 "},
+		"negative length": {head + "Content-Length: -1\r\n\r\n", "400 "},
+		"control":         {head + "X: a\x00b\r\nContent-Length: 0\r\n\r\n", "400 "},
+		"rubbish":         {"POST /v1/events rubbish\r\n\r\n", "400 "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := answered(t, dial(t, s, c.request)); !strings.Contains(got, c.says) {
+				t.Errorf("says %.200q, want %q", got, c.says)
+			}
+		})
+	}
+}
+
+// A connection may bring one kind of request after the other; nothing is lost
+// where it changes hands, and from then on net/http keeps it.
+func TestAConnectionChangesHands(t *testing.T) {
+	s := directServer(t, nil)
+	c := dialConn(t, s, brief("1"))
+	r := bufio.NewReader(c)
+	for i, step := range []struct{ request, says string }{
+		{"", `direct`},
+		{brief("2"), `direct`},
+		{brief("refuse"), `422 direct`},
+		{brief("3"), `direct`},
+		{brief("4") + brief("5"), `"4"`},
+		{"", `net/http`},
+		{brief("6"), `200 net/http`},
+	} {
+		if _, err := io.WriteString(c, step.request); err != nil {
+			t.Fatal(err)
+		}
+		if got := answered(t, r); !strings.Contains(got, step.says) {
+			t.Fatalf("step %d says %q, want %q", i, got, step.says)
+		}
+	}
+}
+
+func TestDirectRequestsInPieces(t *testing.T) {
+	s := directServer(t, nil)
+	request := brief(`{"device":"a"}`)
+	for _, at := range []int{1, 5, 30, len(request) - 3} {
+		c := dialConn(t, s, request[:at])
+		<-time.After(20 * time.Millisecond) // two segments: it doesn't matter to the test if they meet
+		if _, err := io.WriteString(c, request[at:]); err != nil {
+			t.Fatal(err)
+		}
+		if got := answered(t, bufio.NewReader(c)); !strings.Contains(got, `200 `) || !strings.Contains(got, `device`) {
+			t.Errorf("cut at %d: %q", at, got)
+		}
+	}
+}
+
+func TestDirectAnswersCantEndAHeader(t *testing.T) {
+	s := directServer(t, nil)
+	resp, err := http.ReadResponse(dial(t, s, brief("refuse")), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v := resp.Header.Get("X-Lines"); !strings.Contains(v, "one") || !strings.Contains(v, "two: three") || resp.Header.Get("Date") == "" {
+		t.Errorf("header %v", resp.Header)
+	}
+}
+
+func TestDirectAnswerEndsTheConnectionIfToldSo(t *testing.T) {
+	s := directServer(t, nil)
+	if all, err := io.ReadAll(dial(t, s, brief("close"))); err != nil || !bytes.Contains(all, []byte("direct")) {
+		t.Errorf("%q, %v", all, err)
+	}
+}
+
+func TestDirectConnectionsAreBounded(t *testing.T) {
+	s := directServer(t, func(o *Options) { o.MaxConnections = 1 })
+	first := dialConn(t, s, brief("1"))
+	if got := answered(t, bufio.NewReader(first)); !strings.Contains(got, "direct") {
+		t.Fatal(got)
+	}
+	if got := answered(t, dial(t, s, brief("2"))); strings.Contains(got, "200") {
+		t.Errorf("a second connection is served: %s", got)
+	}
+	first.Close()
+	deadline := time.Now().Add(20 * time.Second)
+	for !strings.Contains(answered(t, dial(t, s, brief("3"))), "200") {
+		if time.Now().After(deadline) {
+			t.Fatal("there is never room again")
+		}
+	}
+}
+
+// Shutdown ends who is between two requests, and waits for who is in one.
+func TestShutdownAndDirectRequests(t *testing.T) {
+	hold, begun := make(chan struct{}), make(chan struct{})
+	s := directServer(t, func(o *Options) {
+		o.Brief = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.ContentLength == 4 {
+				close(begun)
+				<-hold
+			}
+			fmt.Fprint(w, "done")
+		})
+	})
+	idle, busy := dial(t, s, brief("1")), dial(t, s, brief("busy"))
+	if got := answered(t, idle); got != "200 done" {
+		t.Fatal(got)
+	}
+	<-begun
+	down := make(chan struct{})
+	go func() { s.Shutdown(context.Background()); close(down) }()
+	if _, err := idle.ReadByte(); err != io.EOF {
+		t.Errorf("the idle connection: %v", err)
+	}
+	select {
+	case <-down:
+		t.Error("it didn't wait")
+	default:
+	}
+	close(hold)
+	<-down
+	if got := answered(t, busy); got != "200 done" {
+		t.Error(got)
+	}
+}
+
+// The address is in the request, or nobody could tell a page that was pointed
+// here from a program of this machine.
+func TestForeignHostIsRefusedDirectly(t *testing.T) {
+	s := directServer(t, func(o *Options) { o.Brief = Brief(o.Brief) })
+	if got := answered(t, dial(t, s, strings.Replace(brief("{}"), "localhost", "evil.example", 1))); !strings.HasPrefix(got, "421 ") && !strings.HasPrefix(got, "403 ") {
+		t.Error(got)
+	}
+	if got := answered(t, dial(t, s, brief("{}"))); !strings.Contains(got, "200 direct") {
+		t.Error(got)
+	}
+}
+
+// FuzzBrief: what is answered directly is what net/http would have understood.
+func FuzzBrief(f *testing.F) {
+	f.Add([]byte(brief("{}")))
+	f.Add([]byte(brief("{}") + brief("{}")))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c := &directConn{reader: bufio.NewReader(nil), ctx: context.Background()}
+		r := c.brief(b, []byte("POST /v1/events "))
+		if r == nil {
+			return
+		}
+		body, err := io.ReadAll(r.Body)
+		if err != nil || int64(len(body)) != r.ContentLength || !bytes.HasSuffix(b, body) || r.Method != http.MethodPost || r.URL.Path != "/v1/events" {
+			t.Errorf("%q was taken as %s %s with %q, %v", b, r.Method, r.URL, body, err)
+		}
+	})
+}
