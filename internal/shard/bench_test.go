@@ -3,6 +3,7 @@ package shard
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -136,6 +137,24 @@ func BenchmarkAttach(b *testing.B) {
 		s := &sink{}
 		m, err := g.Attach(s, "store-7", nil, at)
 		if err != nil || s.taken != 20 {
+			b.Fatal(s.taken, err)
+		}
+		m.Detach()
+	}
+}
+
+// BenchmarkAttachOneBehind is a device that has missed one event, the last of a
+// window full of events that were for all.
+func BenchmarkAttachOneBehind(b *testing.B) {
+	g := benchGateway(4<<20, slices.Repeat([]string{event.Broadcast}, 5000)...)
+	g.follow(1 << 20)
+	w := g.hot.window()
+	at := Start{Cursor: w[len(w)-2].ID}
+	b.ReportAllocs()
+	for b.Loop() {
+		s := &sink{}
+		m, err := g.Attach(s, "store-7", nil, at)
+		if err != nil || s.taken != 1 {
 			b.Fatal(s.taken, err)
 		}
 		m.Detach()
