@@ -137,14 +137,14 @@ func TestLoad(t *testing.T) {
 
 // TestTokenThatNamesNoKey: it isn't tried with any number of keys.
 func TestTokenThatNamesNoKey(t *testing.T) {
-	k := makeKeys(t)
+	k := ecKey(t)
 	ring := make(keyring, maxTried+1)
 	for i := range ring {
-		ring[i], _ = publicKey("", &k.p256.PublicKey)
+		ring[i], _ = publicKey("", &k.PublicKey)
 	}
 	v := &Verifier{opts: Options{Metrics: NewMetrics(nil), Leeway: time.Second, Logger: slog.New(slog.DiscardHandler)}}
 	v.static.Store(&fileKeys{keys: ring})
-	if got := failure(t, v, bearer(sign(t, `{"alg":"ES256"}`, payload(t, nil), jwt.SigningMethodES256, k.p256))); got != KeyUnknown {
+	if got := failure(t, v, bearer(sign(t, `{"alg":"ES256"}`, payload(t, nil), jwt.SigningMethodES256, k))); got != KeyUnknown {
 		t.Errorf("%q", got)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -131,7 +132,7 @@ func TestMadeUpKeyIDs(t *testing.T) {
 			tokens[n] = fmt.Sprintf("%s.%s.AAAA", encode(fmt.Sprintf(`{"alg":"ES256","kid":"%d"}`, n)), encode(`{"iat":1}`))
 		}
 		var all sync.WaitGroup
-		for _, token := range tokens {
+		for _, token := range tokens[:1000] {
 			all.Go(func() {
 				if got := outcome(v, token); got != string(KeyUnknown) {
 					t.Errorf("a made-up key: %s", got)
@@ -144,9 +145,9 @@ func TestMadeUpKeyIDs(t *testing.T) {
 			t.Errorf("a good token: %s after %v", got, time.Since(began))
 		}
 		all.Wait()
-		for range 30 { // the flood goes on for 30 s
+		for some := range slices.Chunk(tokens[1000:], 300) { // the flood goes on for 30 s
 			time.Sleep(time.Second) //nolint:forbidigo // in a bubble
-			for _, token := range tokens[:100] {
+			for _, token := range some {
 				_ = outcome(v, token)
 			}
 		}
