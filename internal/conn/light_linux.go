@@ -18,15 +18,16 @@ import (
 // can't be taken over (HTTP/2, HTTP/1.0) gets an Ordinary connection.
 type Light struct {
 	// Set at construction.
-	ordinary Ordinary
-	tick     time.Duration // of the wheel
-	keep     int64         // ticks until a keep-alive is due
-	limit    int64         // ticks in which a peer must take something
-	ready    *queue
-	wheel    *wheel
-	poller   *poller
-	stop     chan struct{}
-	ended    sync.WaitGroup // writers, poller, wheel
+	ordinary  Ordinary
+	tick      time.Duration // of the wheel
+	keep      int64         // ticks until a keep-alive is due
+	limit     int64         // ticks in which a peer must take something
+	ready     *queue
+	wheel     *wheel
+	poller    *poller
+	stop      chan struct{}
+	scratches sync.Pool      // of *scratch, for those who begin a connection
+	ended     sync.WaitGroup // writers, poller, wheel
 
 	ticks atomic.Int64 // now, as coarse as is good enough
 
@@ -47,14 +48,15 @@ func NewLight(o Ordinary) (Driver, error) {
 	}
 	tick := min(max(min(o.KeepAlive, o.WriteTimeout)/32, time.Millisecond), 500*time.Millisecond)
 	l := &Light{
-		ordinary: o,
-		tick:     tick,
-		keep:     max(int64(o.KeepAlive/tick), 1),
-		limit:    max(int64(o.WriteTimeout/tick), 1),
-		ready:    newQueue(),
-		poller:   p,
-		stop:     make(chan struct{}),
-		none:     make(chan struct{}),
+		ordinary:  o,
+		tick:      tick,
+		keep:      max(int64(o.KeepAlive/tick), 1),
+		limit:     max(int64(o.WriteTimeout/tick), 1),
+		ready:     newQueue(),
+		poller:    p,
+		stop:      make(chan struct{}),
+		scratches: sync.Pool{New: func() any { return newScratch() }},
+		none:      make(chan struct{}),
 	}
 	l.wheel = newWheel(int(max(l.keep, l.probe())) + 2)
 	for range runtime.GOMAXPROCS(0) {

@@ -34,7 +34,7 @@ func newPoller() (*poller, error) {
 	}
 	p := &poller{epoll: os.NewFile(uintptr(fd), "epoll"), fd: fd}
 	if p.raw, err = p.epoll.SyscallConn(); err != nil {
-		p.epoll.Close() //nolint:errcheck // the first error tells
+		p.epoll.Close()
 		return nil, err
 	}
 	return p, nil
@@ -126,4 +126,4 @@ func (p *poller) report(events []unix.EpollEvent) {
 }
 
 // close ends run and frees the set.
-func (p *poller) close() { p.epoll.Close() } //nolint:errcheck // nothing depends on it
+func (p *poller) close() { p.epoll.Close() }

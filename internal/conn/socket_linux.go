@@ -2,7 +2,6 @@ package conn
 
 import (
 	"errors"
-	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,9 +16,6 @@ type scratch struct {
 func newScratch() *scratch {
 	return &scratch{frames: make([][]byte, 0, 64), buf: make([]byte, 0, gatherLight)}
 }
-
-// scratches serves those who begin a connection.
-var scratches = sync.Pool{New: func() any { return newScratch() }}
 
 // forget drops references to frames, and the room that an unusual number took.
 func (s *scratch) forget(frames [][]byte) {

@@ -90,9 +90,9 @@ func (c *light) Serve(w http.ResponseWriter, _ *http.Request, first []byte, s St
 	}
 	// Spread over a quarter, or a crowd that came at once would be pinged at once.
 	l.wheel.put(c, l.keep-rand.Int64N(l.keep/4+1))
-	scratch := scratches.Get().(*scratch) //nolint:errcheck // the pool holds nothing else
+	scratch := l.scratches.Get().(*scratch)
 	c.run(scratch)
-	scratches.Put(scratch)
+	l.scratches.Put(scratch)
 }
 
 // responseHead is the status line and the header, and the first bytes of the
@@ -155,7 +155,7 @@ func (c *light) take(w http.ResponseWriter) error {
 	}
 	if over != nil {
 		c.secured = &secured{tls: over, fd: c.fd}
-		closed = under.(Replacer).Replace(c.secured) //nolint:errcheck // asked for above
+		closed = under.(Replacer).Replace(c.secured)
 		c.secured.Conn = closed
 		c.news.Or(readable) // crypto/tls may have read more than the request
 	}

@@ -98,7 +98,7 @@ func (d *direct) Close() error {
 	}
 	for c, idle := range d.conns {
 		if idle {
-			c.conn.Close()
+			c.close()
 		}
 	}
 	return err
@@ -133,13 +133,13 @@ func (d *direct) serve(c *directConn) {
 	patience := d.opts.ReadHeaderTimeout
 	for {
 		if !d.waits(c, true) || c.conn.SetReadDeadline(time.Now().Add(patience)) != nil {
-			c.conn.Close()
+			c.close()
 			return
 		}
 		patience = idleTimeout
 		n, err := c.conn.Read(c.buf[:])
 		if err != nil {
-			c.conn.Close() // gone, silent for too long, or the gateway stops
+			c.close() // gone, silent for too long, or the gateway stops
 			return
 		}
 		r := c.brief(c.buf[:n], d.path)
@@ -148,13 +148,13 @@ func (d *direct) serve(c *directConn) {
 			return
 		}
 		if !d.waits(c, false) || !d.begin() {
-			c.conn.Close()
+			c.close()
 			return
 		}
 		goesOn := d.answer(c, r)
 		d.end()
 		if !goesOn {
-			c.conn.Close()
+			c.close()
 			return
 		}
 	}
@@ -163,14 +163,14 @@ func (d *direct) serve(c *directConn) {
 // handOver gives a connection to net/http, which has yet to read its first bytes.
 func (d *direct) handOver(c *directConn, first []byte) {
 	if c.conn.SetReadDeadline(time.Time{}) != nil {
-		c.conn.Close()
+		c.close()
 		return
 	}
 	c.conn.Replace(&begun{Conn: c.conn.Conn, head: bytes.Clone(first)})
 	select {
 	case d.handed <- c.conn:
 	case <-d.gone:
-		c.conn.Close()
+		c.close()
 	}
 }
 
@@ -210,6 +210,8 @@ func newDirectConn(c *limitedConn) *directConn {
 		reader: bufio.NewReader(nil), header: make(http.Header, 8),
 	}
 }
+
+func (c *directConn) close() { _ = c.conn.Close() } // there is nobody to tell
 
 // brief is the request, if b holds one whole and alone, about which there is
 // nothing that net/http had better decide; otherwise nil.
