@@ -43,13 +43,23 @@ func (q *queue) take(dst []*light, most int) []*light {
 	dst = append(dst, q.items[q.head:q.head+n]...)
 	clear(q.items[q.head : q.head+n])
 	q.head += n
-	if q.head == len(q.items) {
+	q.compact()
+	return dst
+}
+
+// compact gives the room of those taken back, also if the queue never empties.
+func (q *queue) compact() {
+	switch {
+	case q.head == len(q.items):
 		q.items, q.head = q.items[:0], 0
 		if cap(q.items) > keptQueue {
 			q.items = nil // a crowd has passed
 		}
+	case q.head > keptQueue && q.head > len(q.items)/2:
+		n := copy(q.items, q.items[q.head:])
+		clear(q.items[n:])
+		q.items, q.head = q.items[:n], 0
 	}
-	return dst
 }
 
 // keptQueue is how many places an empty queue keeps.
