@@ -68,8 +68,10 @@ func TestManners(t *testing.T) {
 func TestSleepersAreWoken(t *testing.T) {
 	both(t, func(t *testing.T, portable bool) {
 		const events = 300
+		allOpen := make(chan struct{}) // else the first read of a stream would hold events, too
 		s := serve(t, func(c net.Conn, r *http.Request) {
 			fmt.Fprint(c, ok)
+			<-allOpen
 			lane := strings.TrimPrefix(r.URL.Path, "/")
 			for seq := range events {
 				fmt.Fprintf(c, "data: dl1:%s:%d:1:0;\n\n", lane, seq)
@@ -82,6 +84,7 @@ func TestSleepersAreWoken(t *testing.T) {
 			o.Manner = func(device int) Manner { return kinds[device] }
 		})
 		connect(t, f, 0, len(kinds))
+		close(allOpen)
 		seen.await(t, "the proper one hears all", func() bool { return len(seen.events[0]) == events })
 		seen.note(func() {
 			if len(seen.events[1]) > events/2 || len(seen.events[2]) > events/2 {
