@@ -1,8 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
-	"strings"
+	"strconv"
 	"sync"
 )
 
@@ -29,53 +30,62 @@ func readBare(l *lab, redis string, readers int) error {
 	return nil
 }
 
-// A bareReader knows how far it has read each shard.
+// A bareReader knows how far it has read each shard. It costs as little as it
+// can: it stands for a gateway on a machine of its own.
 type bareReader struct {
 	conn      *redisConn
-	keys      []string
+	command   []byte // up to the positions
 	positions []string
+	request   []byte // of the last step, for its room
 }
 
+// keyPrefix is what the keys of a log with the defaults begin with.
+const keyPrefix = "pos-ev:"
+
 func newBareReader(conn *redisConn) *bareReader {
+	command := []string{"XREAD", "BLOCK", "1000", "STREAMS"}
 	r := &bareReader{conn: conn}
 	for shard := range logShards {
-		r.keys = append(r.keys, fmt.Sprintf("pos-ev:%d", shard))
+		command = append(command, keyPrefix+strconv.Itoa(shard))
 		r.positions = append(r.positions, "0-0")
 	}
+	r.command = appendWords(fmt.Appendf(nil, "*%d\r\n", len(command)+logShards), command)
 	return r
 }
 
 // run reads until the connection is closed.
 func (r *bareReader) run() {
-	for {
-		command := append([]string{"XREAD", "BLOCK", "1000", "STREAMS"}, r.keys...)
-		if r.conn.send(append(command, r.positions...)...) != nil {
-			return
-		}
-		shard := -1
-		err := r.conn.read(func(s []byte) {
-			// An answer is, for each stream: key, then for each entry its ID and
-			// fields. Only a key is one of ours, only an ID is digits-digits.
-			switch {
-			case strings.HasPrefix(string(s), "pos-ev:"):
-				shard = r.index(string(s))
-			case shard >= 0 && isEntryID(s):
-				r.positions[shard] = string(s)
-			}
-		})
-		if err != nil {
-			return
-		}
+	for r.step() == nil {
 	}
 }
 
-func (r *bareReader) index(key string) int {
-	for i, k := range r.keys {
-		if k == key {
-			return i
-		}
+// step asks for what comes after the positions, waits for it, at most a
+// second, and moves on.
+func (r *bareReader) step() error {
+	r.request = appendWords(append(r.request[:0], r.command...), r.positions)
+	if _, err := r.conn.Write(r.request); err != nil {
+		return err
 	}
-	return -1
+	shard := -1
+	return r.conn.read(func(s []byte) {
+		// An answer is, for each stream: key, then for each entry its ID and
+		// fields. Only a key is one of ours, only an ID is digits-digits.
+		switch {
+		case bytes.HasPrefix(s, []byte(keyPrefix)):
+			shard = shardOf(s)
+		case shard >= 0 && isEntryID(s):
+			r.positions[shard] = string(s)
+		}
+	})
+}
+
+// shardOf is the number in a key, or -1.
+func shardOf(key []byte) int {
+	n, err := strconv.Atoi(string(key[len(keyPrefix):]))
+	if err != nil || n < 0 || n >= logShards {
+		return -1
+	}
+	return n
 }
 
 func isEntryID(s []byte) bool {

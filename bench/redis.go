@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -51,7 +52,8 @@ func askRedis(addr string, command ...string) (string, error) {
 // A redisConn speaks as much of RESP as a benchmark needs. Not for concurrent use.
 type redisConn struct {
 	net.Conn
-	in *bufio.Reader
+	in   *bufio.Reader
+	text []byte // of the string that is being read
 }
 
 func dialRedis(addr string) (*redisConn, error) {
@@ -59,7 +61,7 @@ func dialRedis(addr string) (*redisConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &redisConn{conn, bufio.NewReaderSize(conn, 64<<10)}, nil
+	return &redisConn{Conn: conn, in: bufio.NewReaderSize(conn, 64<<10)}, nil
 }
 
 func (c *redisConn) send(command ...string) error {
@@ -68,15 +70,19 @@ func (c *redisConn) send(command ...string) error {
 }
 
 func encodeCommand(command []string) []byte {
-	b := fmt.Appendf(nil, "*%d\r\n", len(command))
+	return appendWords(fmt.Appendf(nil, "*%d\r\n", len(command)), command)
+}
+
+func appendWords(b []byte, command []string) []byte {
 	for _, word := range command {
-		b = fmt.Appendf(b, "$%d\r\n%s\r\n", len(word), word)
+		b = strconv.AppendInt(append(b, '$'), int64(len(word)), 10)
+		b = append(append(append(b, "\r\n"...), word...), "\r\n"...)
 	}
 	return b
 }
 
-// read reads one answer and shows each string in it, in order; an error that
-// Redis answers is returned.
+// read reads one answer and shows each string in it, in order and valid during
+// the call; an error that Redis answers is returned.
 func (c *redisConn) read(show func([]byte)) error {
 	line, err := c.in.ReadSlice('\n')
 	if err != nil {
@@ -110,11 +116,11 @@ func (c *redisConn) read(show func([]byte)) error {
 }
 
 func (c *redisConn) readString(n int, show func([]byte)) error {
-	s := make([]byte, n+2)
-	if _, err := io.ReadFull(c.in, s); err != nil {
+	c.text = slices.Grow(c.text[:0], n+2)[:n+2]
+	if _, err := io.ReadFull(c.in, c.text); err != nil {
 		return err
 	}
-	show(s[:n])
+	show(c.text[:n])
 	return nil
 }
 
