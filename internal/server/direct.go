@@ -219,14 +219,8 @@ func (c *directConn) brief(b, path []byte) *http.Request {
 	if !bytes.HasPrefix(b, path) {
 		return nil
 	}
-	end := bytes.Index(b, []byte("\r\n\r\n"))
-	if end < 0 || bytes.ContainsFunc(b[:end], unusual) {
-		return nil
-	}
-	c.text.Reset(b)
-	c.reader.Reset(&c.text)
-	r, err := http.ReadRequest(c.reader)
-	if err != nil || !simple(r) || r.ContentLength != int64(len(b)-end-len("\r\n\r\n")) {
+	r := alone(c.reader, &c.text, b)
+	if r == nil {
 		return nil
 	}
 	if kind := r.Header["Content-Type"]; len(kind) != 1 || kind[0] != "application/json" {

@@ -72,6 +72,11 @@ func TestWhatIsAnsweredDirectly(t *testing.T) {
 		"HTTP/1.0":        {strings.Replace(brief("{}"), "HTTP/1.1", "HTTP/1.0", 1), "200 net/http"},
 		"no host":         {strings.Replace(brief("{}"), "Host: localhost\r\n", "", 1), "400 "},
 		"negative length": {head + "Content-Length: -1\r\n\r\n", "400 "},
+		"space in name":   {head + "Transfer-Encoding : chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n", "400 "},
+		"not a host":      {strings.Replace(brief("{}"), "localhost", "a b", 1), "400 "},
+		"two hosts":       {strings.Replace(brief("{}"), "Host: ", "Host: y\r\nHost: ", 1), "400 "},
+		"lines end in LF": {strings.Replace(brief("{}"), "localhost\r", "localhost", 1), "200 net/http"},
+		"ends twice":      {head + "Content-Length: 2\r\n\n{}GET /healthz HTTP/1.1\r\n\r\n{}", `200 net/http POST`},
 		"control":         {head + "X: a\x00b\r\nContent-Length: 0\r\n\r\n", "400 "},
 		"rubbish":         {"POST /v1/events rubbish\r\n\r\n", "400 "},
 	} {
@@ -215,7 +220,8 @@ func FuzzBrief(f *testing.F) {
 			return
 		}
 		body, err := io.ReadAll(r.Body)
-		if err != nil || int64(len(body)) != r.ContentLength || !bytes.HasSuffix(b, body) || r.Method != http.MethodPost || r.URL.Path != "/v1/events" {
+		if err != nil || int64(len(body)) != r.ContentLength || !bytes.HasSuffix(b, append([]byte("\r\n\r\n"), body...)) ||
+			c.reader.Buffered()+c.text.Len() != 0 || r.Method != http.MethodPost || r.URL.Path != "/v1/events" {
 			t.Errorf("%q was taken as %s %s with %q, %v", b, r.Method, r.URL, body, err)
 		}
 	})

@@ -40,6 +40,7 @@ type skim struct {
 	// Owned by Accept, which net/http calls one at a time.
 	buf    [4 << 10]byte // as large as net/http's: it takes what we hand over in one read
 	reader *bufio.Reader
+	text   bytes.Reader
 
 	*inFlight
 }
@@ -126,13 +127,8 @@ func (s *skim) plain(head []byte) *http.Request {
 	if !ok || len(rest) == 0 || (rest[0] != '?' && rest[0] != ' ') {
 		return nil
 	}
-	end := []byte("\r\n\r\n")
-	if bytes.Index(rest, end) != len(rest)-len(end) || bytes.ContainsFunc(rest, unusual) {
-		return nil
-	}
-	s.reader.Reset(bytes.NewReader(head))
-	r, err := http.ReadRequest(s.reader)
-	if err != nil || !simple(r) || r.Body != http.NoBody || r.Header["Content-Length"] != nil {
+	r := alone(s.reader, &s.text, head)
+	if r == nil || r.Body != http.NoBody || r.Header["Content-Length"] != nil {
 		return nil
 	}
 	return r
@@ -240,4 +236,19 @@ func (c *skimmed) finish() {
 	var out bytes.Buffer
 	_ = resp.Write(&out) // a buffer takes everything
 	_, _ = unix.Write(c.fd, out.Bytes())
+	c.swallow()
 }
+
+// swallow reads what came after the request: a socket that is closed with
+// something unread resets its connection, which takes the answer with it.
+func (c *skimmed) swallow() {
+	var b [1 << 10]byte
+	for range maxSwallowed / len(b) {
+		if n, _ := unix.Read(c.fd, b[:]); n <= 0 {
+			return
+		}
+	}
+}
+
+// maxSwallowed bytes are read; a client that has more to say isn't listening.
+const maxSwallowed = 64 << 10

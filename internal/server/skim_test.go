@@ -70,24 +70,29 @@ func TestWhatIsSkimmed(t *testing.T) {
 		"panic":            {"GET /events?do=panic HTTP/1.1\r\nHost: x\r\n\r\n", "EOF"},
 		"abort":            {"GET /events?do=abort HTTP/1.1\r\nHost: x\r\n\r\n", "EOF"},
 
-		"other path":     {"GET /eventsx HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", "200 net/http GET"},
-		"DELETE":         {"DELETE /events HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", "200 net/http DELETE"},
-		"POST":           {"POST /events HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", "200 net/http POST"},
-		"HTTP/1.0":       {"GET /events HTTP/1.0\r\nHost: x\r\n\r\n", "200 net/http"},
-		"no host":        {"GET /events HTTP/1.1\r\n\r\n", "400 "},
-		"close asked":    {"GET /events HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", "200 net/http"},
-		"body":           {"GET /events HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi", "200 net/http"},
-		"promised body":  {"GET /events HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n", "200 net/http"},
-		"chunked body":   {"GET /events HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "200 net/http"},
-		"expectation":    {"GET /events HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n\r\n", "200 net/http"},
-		"upgrade":        {"GET /events HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n", "200 net/http"},
-		"second request": {"GET /events HTTP/1.1\r\nHost: x\r\n\r\nGET /events HTTP/1.1\r\nHost: x\r\n\r\n", "200 net/http"},
-		"control":        {"GET /events HTTP/1.1\r\nHost: x\r\nX: a\x00b\r\n\r\n", "400 "},
-		"folded header":  {"GET /events HTTP/1.1\r\nHost: x\r\nX: a\r\n b\r\n\r\n", "200 "},
-		"no header name": {"GET /events HTTP/1.1\r\nHost: x\r\n: a\r\n\r\n", "400 "},
-		"rubbish":        {"GET /events rubbish\r\n\r\n", "400 "},
-		"long header":    {"GET /events HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 6000) + "\r\n\r\n", "200 net/http"},
-		"endless header": {"GET /events HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 20000) + "\r\n\r\n", "431 "},
+		"other path":      {"GET /eventsx HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", "200 net/http GET"},
+		"DELETE":          {"DELETE /events HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", "200 net/http DELETE"},
+		"POST":            {"POST /events HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", "200 net/http POST"},
+		"HTTP/1.0":        {"GET /events HTTP/1.0\r\nHost: x\r\n\r\n", "200 net/http"},
+		"no host":         {"GET /events HTTP/1.1\r\n\r\n", "400 "},
+		"close asked":     {"GET /events HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", "200 net/http"},
+		"body":            {"GET /events HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi", "200 net/http"},
+		"promised body":   {"GET /events HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n", "200 net/http"},
+		"chunked body":    {"GET /events HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "200 net/http"},
+		"expectation":     {"GET /events HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n\r\n", "200 net/http"},
+		"upgrade":         {"GET /events HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n", "200 net/http"},
+		"second request":  {"GET /events HTTP/1.1\r\nHost: x\r\n\r\nGET /events HTTP/1.1\r\nHost: x\r\n\r\n", "200 net/http"},
+		"control":         {"GET /events HTTP/1.1\r\nHost: x\r\nX: a\x00b\r\n\r\n", "400 "},
+		"folded header":   {"GET /events HTTP/1.1\r\nHost: x\r\nX: a\r\n b\r\n\r\n", "200 "},
+		"space in name":   {"GET /events HTTP/1.1\r\nHost: x\r\nContent-Length : 5\r\n\r\n", "400 "},
+		"not a host":      {"GET /events HTTP/1.1\r\nHost: a b\r\n\r\n", "400 "},
+		"two hosts":       {"GET /events HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n", "400 "},
+		"lines end in LF": {"GET /events HTTP/1.1\nHost: x\n\r\n", "200 net/http"},
+		"ends twice":      {"GET /events HTTP/1.1\r\nHost: x\r\n\nGET /events HTTP/1.1\r\nHost: x\r\n\r\n", "200 net/http"},
+		"no header name":  {"GET /events HTTP/1.1\r\nHost: x\r\n: a\r\n\r\n", "400 "},
+		"rubbish":         {"GET /events rubbish\r\n\r\n", "400 "},
+		"long header":     {"GET /events HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 6000) + "\r\n\r\n", "200 net/http"},
+		"endless header":  {"GET /events HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 20000) + "\r\n\r\n", "431 "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := answered(t, dial(t, s, c.request)); !strings.Contains(got, c.says) {
@@ -120,6 +125,28 @@ func TestSilentConnectionsAreCut(t *testing.T) {
 		if _, err := io.ReadAll(c); err != nil {
 			t.Errorf("after %q: %v", said, err)
 		}
+	}
+}
+
+// What a client says behind its request doesn't cost it the answer.
+func TestASkimmedAnswerOutlivesStrayBytes(t *testing.T) {
+	hold, begun := make(chan struct{}), make(chan struct{})
+	s := skimmer(t, func(o *Options) {
+		o.Stream = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			close(begun)
+			<-hold
+			fmt.Fprint(w, "held")
+		})
+	})
+	c := dialConn(t, s, "GET /events HTTP/1.1\r\nHost: x\r\n\r\n")
+	<-begun
+	if _, err := io.WriteString(c, strings.Repeat("stray", 1000)); err != nil { // on loopback it is there when this returns
+		t.Fatal(err)
+	}
+	close(hold)
+	all, err := io.ReadAll(c)
+	if err != nil || !strings.HasSuffix(string(all), "held") {
+		t.Errorf("%q, %v", all, err)
 	}
 }
 
