@@ -204,6 +204,9 @@ func (s *session) load(ctx context.Context, l *lab, e entry, t *target) (values,
 	began := time.Now()
 	runErr := cmd.Run()
 	seconds := time.Since(began).Seconds()
+	if ctx.Err() != nil { // interrupted, it reports what there was until then
+		return nil, ctx.Err()
+	}
 	v, err := readReport(report, runErr)
 	if err != nil {
 		return nil, fmt.Errorf("downlink %s: %w\n%s%s", quoted(args), err, printed.Bytes(), l.tails())
