@@ -149,7 +149,8 @@ func (c *light) read(b []byte) (int, error) {
 }
 
 // answer puts what TLS itself says to what it heard behind what was begun. How
-// much a peer can make it say is bounded there.
+// much a peer can make it say is bounded there: 16 records that aren't data end
+// a connection.
 func (c *light) answer() {
 	if c.secured == nil {
 		return

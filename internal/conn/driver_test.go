@@ -166,6 +166,12 @@ func (d device) closeWrite() error {
 // dial sends a request and returns the connection and a reader on it.
 func (o *office) dial(t *testing.T, path, more string) (device, *bufio.Reader) {
 	t.Helper()
+	return o.dialWith(t, path, more, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // not what is tested here
+}
+
+// dialWith is dial with settings of TLS, which an office without it ignores.
+func (o *office) dialWith(t *testing.T, path, more string, settings *tls.Config) (device, *bufio.Reader) {
+	t.Helper()
 	tcp, err := net.Dial("tcp", o.server.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -173,7 +179,7 @@ func (o *office) dial(t *testing.T, path, more string) (device, *bufio.Reader) {
 	t.Cleanup(func() { tcp.Close() })
 	c := device{tcp, tcp.(*net.TCPConn)}
 	if o.secure {
-		c.Conn = tls.Client(tcp, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // not what is tested here
+		c.Conn = tls.Client(tcp, settings)
 	}
 	if err := c.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
 		t.Fatal(err)

@@ -67,11 +67,12 @@ func (p *poller) control(c *light, operation int, events uint32) error {
 	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(p.fd, operation, c.fd, &event))
 }
 
-// remove forgets a connection. Closing its descriptor takes it out of the set.
+// remove forgets a connection, if it was ever added. Closing its descriptor
+// takes it out of the set.
 func (p *poller) remove(c *light) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.conns[c.fd] == c {
+	if c.fd < len(p.conns) && p.conns[c.fd] == c {
 		p.conns[c.fd] = nil
 	}
 }
