@@ -236,8 +236,12 @@ func (g *Gateway) stop() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), g.opts.ShutdownTimeout)
 	defer cancel()
-	g.device.Shutdown(ctx)
-	g.backend.Shutdown(ctx)
+	// Together: a device that doesn't go must not use up the time in which a
+	// publisher could have its answer.
+	var servers sync.WaitGroup
+	servers.Go(func() { g.device.Shutdown(ctx) })
+	servers.Go(func() { g.backend.Shutdown(ctx) })
+	servers.Wait()
 	if f != nil {
 		f.driver.Close(ctx)
 		f.stop(g.opts.Logger)

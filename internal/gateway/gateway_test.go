@@ -1,10 +1,13 @@
 package gateway
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -210,6 +213,59 @@ func TestStopEndsStreamsInOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Until("retry: ")
+}
+
+// A client of the devices' port that doesn't finish its request costs no
+// publisher the answer: its time to stop is its own.
+func TestStopAnswersPublishersWhileADeviceHangs(t *testing.T) {
+	o := testOptions(t, "file:"+t.TempDir())
+	o.ShutdownTimeout = 3 * time.Second
+	g := run(t, o)
+	begin := func(at net.Addr, request string) net.Conn {
+		c, err := net.Dial("tcp", at.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(c, request); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	begin(g.DeviceAddr(), "GET /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n")
+	const body = `{"device":"a","type":"t","payload":1}`
+	publisher := begin(g.BackendAddr(), fmt.Sprintf(
+		"POST /v1/events HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", len(body)))
+	answers := bufio.NewReader(publisher)
+	if resp, err := http.ReadResponse(answers, nil); err != nil || resp.StatusCode != http.StatusContinue {
+		t.Fatal(resp, err)
+	}
+	stopped := make(chan error, 1)
+	go func() { stopped <- g.stop() }()
+	testkit.Eventually(t, "the back end's port is closed", func() bool {
+		c, err := net.Dial("tcp", g.BackendAddr().String())
+		if err == nil {
+			c.Close()
+		}
+		return err != nil
+	})
+	if _, err := io.WriteString(publisher, body); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.ReadResponse(answers, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Error(resp.Status)
+	}
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
 }
 
 // TestLogMadeAnewWithOtherSettings: a gateway whose log was flushed and made anew

@@ -133,7 +133,11 @@ func header(w http.ResponseWriter, r *http.Request, groups []string) {
 	set("Content-Type", "text/event-stream")
 	set("Cache-Control", "no-cache, no-transform")
 	set("X-Accel-Buffering", "no")
-	if r.ProtoMajor == 1 && r.ProtoMinor >= 1 {
+	switch {
+	case r.ProtoMajor != 1 || r.ProtoMinor < 1:
+	case r.Close:
+		set("Connection", "close")
+	default:
 		set("Connection", "keep-alive")
 	}
 	set(groupsHeader, groupsValue(groups))

@@ -158,6 +158,16 @@ func TestWhatIsAStreamAllTheSame(t *testing.T) {
 	}
 }
 
+// A client that wants its connection closed is told that it will be (RFC 9112
+// §9.6), by every driver.
+func TestConnectionClose(t *testing.T) {
+	r := newRig(t, nil)
+	_, br := r.request("GET /events?device=a HTTP/1.1", "Host: x", "Connection: close")
+	if head := until(t, br, "\r"); !strings.Contains(head, "\nConnection: close\r\n") { // up to the empty line
+		t.Errorf("%q", head)
+	}
+}
+
 func TestHTTP10(t *testing.T) {
 	r := newRig(t, nil)
 	con, br := r.request("GET /events?device=a HTTP/1.0")
