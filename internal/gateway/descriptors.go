@@ -21,7 +21,7 @@ const (
 
 // shareDescriptors divides the process's file descriptors (RLIMIT_NOFILE; Go
 // has raised the soft limit to the hard one): what the log needs is kept back,
-// an eighth is the back end's, so that no number of devices shuts it out.
+// a sixteenth is the back end's, so that no number of devices shuts it out.
 func shareDescriptors() (devices, backends int, err error) {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
@@ -31,6 +31,6 @@ func shareDescriptors() (devices, backends int, err error) {
 	if all < fewest {
 		return 0, 0, fmt.Errorf("the process may hold %d file descriptors, at least %d are needed and one more for each device; raise the limit (ulimit -n)", all, fewest)
 	}
-	backends = (all - keptBack) / 8
+	backends = (all - keptBack) / 16
 	return all - keptBack - backends, backends, nil
 }

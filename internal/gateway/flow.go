@@ -37,9 +37,6 @@ const (
 	maxLaps   = 8
 	// resyncEvery spreads the fetches of full states: 500 a second.
 	resyncEvery = 2 * time.Millisecond
-	// tailPause is by how much an event may be late so that a read of the log
-	// brings several when events are frequent.
-	tailPause = 5 * time.Millisecond
 )
 
 // startFlow makes the parts in the order in which an event passes them.
@@ -56,7 +53,7 @@ func startFlow(o Options, log eventlog.Log, c *credentials, m instruments, reg p
 	})
 	f.shards.Register(reg)
 	f.tail = tail.New(log, f.shards, tail.Options{
-		Window: o.Log.Window, Watch: o.Watch, Pause: tailPause,
+		Window: o.Log.Window, Watch: o.Watch, Pause: o.Log.pause(),
 		Metrics: m.tail, Logger: o.Logger.With("part", "tail"),
 	})
 	f.events = sse.New(sse.Options{

@@ -22,16 +22,27 @@ type LogOptions struct {
 	TLS           TLSFiles // for rediss://
 }
 
+// pause is by how much an event may be late so that a read of the log brings
+// several when events are frequent. It spares a server that many gateways read;
+// the embedded log has one reader, whose reads cost next to nothing.
+func (o LogOptions) pause() time.Duration {
+	if o.embedded() {
+		return 0
+	}
+	return 5 * time.Millisecond
+}
+
+func (o LogOptions) embedded() bool { return strings.HasPrefix(o.URL, "file:") }
+
 // TLSFiles are the PEM files of a rediss:// log.
 type TLSFiles = redislog.TLSFiles
 
 // openLog opens the log that the settings name. The error wraps
 // eventlog.ErrUnavailable if it may help to try again later.
 func openLog(ctx context.Context, o Options, m instruments) (eventlog.Log, error) {
-	dir, isFile := strings.CutPrefix(o.Log.URL, "file:")
-	if isFile {
+	if o.Log.embedded() {
 		return filelog.Open(filelog.Options{
-			Dir: dir, Shards: o.Log.Shards, Window: o.Log.Window,
+			Dir: strings.TrimPrefix(o.Log.URL, "file:"), Shards: o.Log.Shards, Window: o.Log.Window,
 			MaxEventBytes: o.Log.MaxEventBytes, Logger: o.Logger.With("part", "log"), Metrics: m.file,
 		})
 	}
