@@ -67,7 +67,7 @@ var rules = map[string]rule{
 	"auth":    {may: "event backoff", mods: gojwt, why: "turns a token into an identity; it answers nobody"},
 	"certs":   {why: "a certificate that can be exchanged; it knows no listener"},
 	"reload":  {why: "a rhythm; what is in the files is their owners' business"},
-	"server":  {may: "problem", mods: xsys, why: "listeners and their limits; what is served is handed in"},
+	"server":  {may: "problem", mods: xsys + " " + xnet, why: "listeners and their limits; what is served is handed in"},
 
 	// Assembly.
 	"gateway": {

@@ -22,7 +22,9 @@ func newQueue() *queue {
 func (q *queue) push(c *light) {
 	q.mu.Lock()
 	q.items = append(q.items, c)
-	wake := q.waiting > 0
+	// A few are for one taker: waking another costs as much as writing to them.
+	n := len(q.items) - q.head
+	wake := q.waiting > 0 && (n == 1 || n > writerShare)
 	q.mu.Unlock()
 	if wake {
 		q.some.Signal()

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -190,12 +189,9 @@ func (d *direct) answer(c *directConn, r *http.Request) (goesOn bool) {
 // A directConn is a connection and the ResponseWriter of its requests, one at a
 // time: everything is kept for the next one.
 type directConn struct {
-	conn   *limitedConn
-	ctx    context.Context // what net/http says of the connection
-	remote string
-	buf    [16 << 10]byte
-	text   bytes.Reader
-	reader *bufio.Reader
+	conn *limitedConn
+	like *http.Request // what is the same for all requests of the connection
+	buf  [16 << 10]byte
 
 	header http.Header
 	status int
@@ -205,10 +201,8 @@ type directConn struct {
 
 func newDirectConn(c *limitedConn) *directConn {
 	ctx := context.WithValue(context.Background(), http.LocalAddrContextKey, c.LocalAddr())
-	return &directConn{
-		conn: c, ctx: ctx, remote: c.RemoteAddr().String(),
-		reader: bufio.NewReader(nil), header: make(http.Header, 8),
-	}
+	like := (&http.Request{RemoteAddr: c.RemoteAddr().String()}).WithContext(ctx)
+	return &directConn{conn: c, like: like, header: make(http.Header, 8)}
 }
 
 func (c *directConn) close() { _ = c.conn.Close() } // there is nobody to tell
@@ -219,15 +213,14 @@ func (c *directConn) brief(b, path []byte) *http.Request {
 	if !bytes.HasPrefix(b, path) {
 		return nil
 	}
-	r := alone(c.reader, &c.text, b)
+	r := alone(b, c.like)
 	if r == nil {
 		return nil
 	}
 	if kind := r.Header["Content-Type"]; len(kind) != 1 || kind[0] != "application/json" {
 		return nil
 	}
-	r.RemoteAddr = c.remote
-	return r.WithContext(c.ctx)
+	return r
 }
 
 // reset makes c ready for the next answer.

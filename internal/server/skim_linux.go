@@ -1,7 +1,6 @@
 package server
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -36,11 +35,10 @@ type skim struct {
 	log     *slog.Logger
 	file    *os.File // the listening socket again, watched by Go's poller
 	raw     syscall.RawConn
+	like    *http.Request // what is the same for all requests
 
 	// Owned by Accept, which net/http calls one at a time.
-	buf    [4 << 10]byte // as large as net/http's: it takes what we hand over in one read
-	reader *bufio.Reader
-	text   bytes.Reader
+	buf [4 << 10]byte // as large as net/http's: it takes what we hand over in one read
 
 	*inFlight
 }
@@ -58,7 +56,7 @@ func skimming(l limited, o Options) (listener, error) {
 	}
 	s := &skim{
 		limited: l, path: o.StreamPath, handler: o.Stream, log: o.Logger, file: file,
-		reader: bufio.NewReader(nil), inFlight: newInFlight(),
+		like: new(http.Request), inFlight: newInFlight(),
 	}
 	if s.raw, err = file.SyscallConn(); err != nil {
 		return nil, errors.Join(err, file.Close())
@@ -127,7 +125,7 @@ func (s *skim) plain(head []byte) *http.Request {
 	if !ok || len(rest) == 0 || (rest[0] != '?' && rest[0] != ' ') {
 		return nil
 	}
-	r := alone(s.reader, &s.text, head)
+	r := alone(head, s.like)
 	if r == nil || r.Body != http.NoBody || r.Header["Content-Length"] != nil {
 		return nil
 	}

@@ -3,6 +3,8 @@ package sse
 import (
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 
 	"downlink/internal/event"
 )
@@ -14,7 +16,11 @@ func Open(r *http.Request) (Identity, error) {
 	if len(query["device"]) != 1 {
 		return Identity{}, &RefusedError{http.StatusBadRequest, "name the device once: /events?device=ID"}
 	}
-	id := Identity{Device: query.Get("device"), Groups: query["group"]}
+	// A session keeps them for as long as it lives, and nothing else of the request.
+	id := Identity{Device: strings.Clone(query.Get("device")), Groups: slices.Clone(query["group"])}
+	for i, g := range id.Groups {
+		id.Groups[i] = strings.Clone(g)
+	}
 	if err := event.ValidateDevice(id.Device); err != nil {
 		return Identity{}, fmt.Errorf("?device=: %w", err)
 	}
