@@ -34,19 +34,21 @@ func memoryTable(s scale, at site) table {
 	t := table{
 		name:  "memory",
 		title: "Memory of idle connections",
-		about: "Devices connect and are left alone for ten seconds. User memory is the growth of PSS (proportional set size) of all of a contender's processes; kernel memory is the growth of the machine's TCP buffers, of the generator's ends too. Downlink checks a token of each device and holds a live session; the peers ask for none.",
+		about: "Devices connect and are left alone for five seconds. User memory is the growth of PSS (proportional set size) of all of a contender's processes; kernel memory is the growth of the machine's TCP buffers, of the generator's ends too. Downlink checks a token of each device and holds a live session; the peers ask for none.",
 		columns: append(memoryColumns(),
 			column{"connects/s", neither, value("connect.per_second")}),
 		plots: []string{userMemory},
 	}
 	idle := func(n int) []string {
-		return []string{"idle", "--devices", s.devices(n), "--settle", s.lasting(10 * time.Second), "--duration", s.lasting(10 * time.Second)}
+		return []string{"idle", "--devices", s.devices(n), "--settle", s.lasting(5 * time.Second), "--duration", s.lasting(3 * time.Second)}
 	}
 	for _, n := range []int{10_000, 18_000} {
 		suffix, load := " "+figure(float64(n)), idle(n)
-		t.entries = append(t.entries, all(suffix, suffix, load, starts{
-			ours: at.downlink(duty{jwt: true}), "Nchan": nchan(duty{}), "Centrifugo": at.centrifugo(duty{}), "Pushpin": pushpin(duty{}),
-		})...)
+		everyone := starts{ours: at.downlink(duty{jwt: true}), "Nchan": nchan(duty{}), "Centrifugo": at.centrifugo(duty{})}
+		if n == 10_000 {
+			everyone["Pushpin"] = pushpin(duty{}) // it takes minutes to connect more
+		}
+		t.entries = append(t.entries, all(suffix, suffix, load, everyone)...)
 		t.goals = append(t.goals, within(userMemory, ours+suffix, 3))
 	}
 	tls, ordinary := ours+" 10,000, TLS", ours+" 10,000, ordinary driver"
@@ -79,12 +81,12 @@ func connectTable(s scale, at site) table {
 
 func broadcastTable(s scale, at site) table {
 	load := []string{"broadcast", "--devices", s.devices(10_000), "--payload", "300", "--rate", "1", "--publishers", "1",
-		"--duration", s.lasting(30 * time.Second), "--warmup", s.lasting(5 * time.Second)}
+		"--duration", s.lasting(15 * time.Second), "--warmup", s.lasting(3 * time.Second)}
 	d := duty{broadcast: true}
 	return table{
 		name:    "broadcast",
 		title:   "Broadcast of 300 B to 10,000 devices",
-		about:   "One a second for 30 s. The peers' devices listen to one common channel and to nothing else; Downlink's each have an address of their own as always, and a broadcast goes through all 64 shards.",
+		about:   "One a second for 15 s. The peers' devices listen to one common channel and to nothing else; Downlink's each have an address of their own as always, and a broadcast goes through all 64 shards.",
 		entries: all(everybody, "", load, starts{ours: at.downlink(d), "Nchan": nchan(d), "Centrifugo": at.centrifugo(d), "Pushpin": pushpin(d)}),
 		columns: slices.Concat(latencyColumns(), []column{cpuPer(cpuMillion, 1e6, "receive.received"), {"deliveries", neither, value("receive.received")}}, ledgerColumns()),
 		plots:   []string{p99, cpuMillion},
@@ -95,9 +97,11 @@ func broadcastTable(s scale, at site) table {
 // targetedLoad is events for one device each, one event a request.
 func targetedLoad(s scale, rate int, d time.Duration) []string {
 	load := []string{"targeted", "--devices", s.devices(10_000), "--payload", "300", "--publishers", "32",
-		"--duration", s.lasting(d), "--warmup", s.lasting(5 * time.Second), "--rate", "0"}
+		"--duration", s.lasting(d), "--warmup", s.lasting(3 * time.Second), "--rate", "0"}
 	if rate > 0 {
 		load[len(load)-1] = s.rate(rate)
+	} else {
+		load = append(load, "--publishers", "64") // enough for everybody to be busy
 	}
 	return load
 }
@@ -114,7 +118,7 @@ func targetedTable(s scale, at site) table {
 		name:    "targeted",
 		title:   "2,000 events a second to 10,000 devices, on Redis",
 		about:   "One event of 300 B a request, each for one of 10,000 connected devices. Everything goes through one Redis. Downlink and Nchan keep the events there for those who come back; Centrifugo only passes them on (no history).",
-		entries: all(everybody, "", targetedLoad(s, 2000, 20*time.Second), starts{ours: at.downlink(d), "Nchan": nchan(d), "Centrifugo": at.centrifugo(d)}),
+		entries: all(everybody, "", targetedLoad(s, 2000, 12*time.Second), starts{ours: at.downlink(d), "Nchan": nchan(d), "Centrifugo": at.centrifugo(d)}),
 		columns: targetedColumns(),
 		plots:   []string{p99, cpu100k},
 		goals:   []goal{againstBest(p99, everybody, 0.5), againstBest(cpu100k, everybody, 0.5), clean()},
@@ -126,7 +130,7 @@ func targetedMemoryTable(s scale, at site) table {
 		name:    "targeted-memory",
 		title:   "The same without Redis",
 		about:   "Downlink's embedded log answers a publisher only when the event is on the disk (fsync); the peers keep theirs in memory and lose them with the process. What an fsync of 4 KiB takes on this disk is measured before each run.",
-		entries: all(everybody, "", targetedLoad(s, 2000, 20*time.Second), starts{ours: at.downlink(duty{}), "Nchan": nchan(duty{}), "Centrifugo": at.centrifugo(duty{})}),
+		entries: all(everybody, "", targetedLoad(s, 2000, 12*time.Second), starts{ours: at.downlink(duty{}), "Nchan": nchan(duty{}), "Centrifugo": at.centrifugo(duty{})}),
 		columns: append(targetedColumns(), column{"fsync of the disk, p99 ms", neither, value("disk.fsync_ms.p99")}, column{"p99 beyond the fsync, ms", neither, func(v values) float64 {
 			return v["receive.latency_ms.p99"] - v["disk.fsync_ms.p99"]
 		}}),
@@ -140,8 +144,8 @@ func flatoutTable(s scale, at site) table {
 	return table{
 		name:    "flatout",
 		title:   "As many events as it takes, on Redis",
-		about:   "As before, but each of 32 publishers sends its next event as soon as the last one is answered.",
-		entries: all(everybody, "", targetedLoad(s, 0, 15*time.Second), starts{ours: at.downlink(d), "Nchan": nchan(d), "Centrifugo": at.centrifugo(d)}),
+		about:   "As before, but each of 64 publishers sends its next event as soon as the last one is answered.",
+		entries: all(everybody, "", targetedLoad(s, 0, 10*time.Second), starts{ours: at.downlink(d), "Nchan": nchan(d), "Centrifugo": at.centrifugo(d)}),
 		columns: flatoutColumns(),
 		plots:   []string{accepted, cpu100k},
 		goals:   []goal{atLeastBest(accepted, everybody, 2), clean()},
@@ -153,7 +157,7 @@ func flatoutMemoryTable(s scale, at site) table {
 		name:    "flatout-memory",
 		title:   "As many events as it takes, without Redis",
 		about:   "Downlink's log on the disk, with an fsync before each answer, against the peers' memory.",
-		entries: all(everybody, "", targetedLoad(s, 0, 15*time.Second), starts{ours: at.downlink(duty{}), "Nchan": nchan(duty{}), "Centrifugo": at.centrifugo(duty{})}),
+		entries: all(everybody, "", targetedLoad(s, 0, 10*time.Second), starts{ours: at.downlink(duty{}), "Nchan": nchan(duty{}), "Centrifugo": at.centrifugo(duty{})}),
 		columns: flatoutColumns(),
 		plots:   []string{accepted, cpu100k},
 		goals:   []goal{atLeastBest(accepted, everybody, 1), clean()},

@@ -64,7 +64,7 @@ func slowTable(s scale, at site) table {
 		name:    "slow",
 		title:   "Devices that stop reading",
 		about:   "100 devices, 3 KB to all of them 200 times a second for 30 s. In the paired runs there are 100 more that read nothing after they have connected. Downlink's `write_timeout` is 10 s here; the others' limits are their own. Downlink's memory grows in both runs: its hot window fills (64 MiB), and its embedded store takes in 38 MB a second, since a broadcast goes through all 64 shards.",
-		entries: append(all("", "", load(100, "0"), starts), all("stalled", ", 100 stalled", load(200, s.devices(100)), starts)...),
+		entries: append(all("", "", load(100, "0"), map[string]func(*lab) (*target, error){ours: starts[ours]}), all("stalled", ", 100 stalled", load(200, s.devices(100)), starts)...),
 		columns: slices.Concat(latencyColumns(), []column{
 			cpuEach,
 			{memoryTotal, lower, func(v values) float64 {
@@ -85,7 +85,7 @@ func slowTable(s scale, at site) table {
 
 func misbehaveTable(s scale, at site) table {
 	load := func(percent string) []string {
-		return append(targetedLoad(s, 2000, 20*time.Second), "--misbehave", percent)
+		return append(targetedLoad(s, 2000, 10*time.Second), "--misbehave", percent)
 	}
 	d := duty{store: onRedis}
 	proper, tenth := ours, ours+", a tenth misbehaves"
@@ -104,7 +104,7 @@ func misbehaveTable(s scale, at site) table {
 func tailingTable(s scale, at site) table {
 	const gateways = 20
 	load := []string{"targeted", "--devices", s.devices(1000), "--payload", "300", "--publishers", "8", "--rate", s.rate(2000),
-		"--duration", s.lasting(20 * time.Second), "--warmup", s.lasting(5 * time.Second)}
+		"--duration", s.lasting(12 * time.Second), "--warmup", s.lasting(3 * time.Second)}
 	fleet, bare, one := "Downlink, 20 gateways", "20 readers, one read an event", "Downlink, 1 gateway"
 	busy := func(v values) float64 { return per(v["watched.redis.cpu_seconds.run"]*100, v["publish.seconds"]) }
 	calls := func(v values) float64 { return per(v.grown("redis.total_commands_processed"), v["load.seconds"]) }
