@@ -11,9 +11,12 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
+	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 )
 
 // A keyChanger asks for new keys on a TLS 1.3 connection, which crypto/tls
@@ -136,6 +139,54 @@ func TestLightEndsWhoChangesKeysForEver(t *testing.T) {
 		if err := <-b.closed; !errors.Is(err, ErrGone) {
 			t.Errorf("%s: %v", path, err)
 		}
+	}
+}
+
+// together is a connection that sends what is written to it in one piece, once
+// it is let go.
+type together struct {
+	net.Conn
+	kept []byte
+	keep bool
+}
+
+func (c *together) Write(b []byte) (int, error) {
+	if !c.keep {
+		return c.Conn.Write(b)
+	}
+	c.kept = append(c.kept, b...)
+	return len(b), nil
+}
+
+// What crypto/tls has read with the request isn't in the socket any more, so no
+// event tells of it.
+func TestLightHearsWhatCameWithTheRequest(t *testing.T) {
+	o := secureLight(t)
+	tcp, err := net.Dial("tcp", o.server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tcp.Close()
+	under := &together{Conn: tcp}
+	c := tls.Client(under, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // not what is tested here
+	if err := c.Handshake(); err != nil {
+		t.Fatal(err)
+	}
+	under.keep = true
+	if _, err := io.WriteString(c, "GET /a HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if err := tcp.SetWriteDeadline(time.Time{}); err != nil { // CloseWrite's has passed
+		t.Fatal(err)
+	}
+	if _, err := tcp.Write(under.kept); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-o.box(t, "/a").closed; !errors.Is(err, ErrGone) {
+		t.Error(err)
 	}
 }
 

@@ -2,6 +2,7 @@ package conn
 
 import (
 	"errors"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -72,6 +73,13 @@ func unacked(fd int) int {
 		return 0 // the next write says why
 	}
 	return n
+}
+
+// acknowledgeWithin says after how long the kernel gives a peer up that
+// acknowledges nothing (TCP_USER_TIMEOUT, tcp(7)); 0 leaves that to us.
+func acknowledgeWithin(fd int, limit time.Duration) {
+	// It can fail only for a socket that is closed, and the next write says so.
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(limit.Milliseconds()))
 }
 
 // fault names why a socket is of no use any more. TCP_USER_TIMEOUT reports a

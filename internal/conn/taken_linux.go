@@ -29,10 +29,11 @@ type light struct {
 	secured *secured // nil without TLS
 	rest    [][]byte // begun (and sealed), not yet taken by the socket
 	taken   int64    // tick at which the socket last took something
-	unacked int      // bytes that the peer hadn't acknowledged when last looked at; while blocked
+	unacked int      // bytes that the peer hadn't acknowledged when last looked at; while it lags
 	heard   int      // bytes after the request
 	closing bool     // rest holds the last frame
 	watched bool     // the poller watches for room
+	lags    bool     // the socket was full, and the peer hasn't taken everything since
 
 	// Guarded by the wheel's mutex.
 	slot       int // -1: not scheduled
