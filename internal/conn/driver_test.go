@@ -409,6 +409,31 @@ func TestDriversLoseNothing(t *testing.T) {
 	})
 }
 
+// A stream has more than a driver asks for at a time, and ends while its socket
+// is full: all of it arrives, with one wake.
+func TestDriversWriteAllAndThenTheEnd(t *testing.T) {
+	eachDriver(t, patient, func(t *testing.T, o *office) {
+		_, r := o.open(t, "/a")
+		expect(t, r, "first\n")
+		b := o.box(t, "/a")
+		frames := make([]string, 50)
+		for i := range frames {
+			frames[i] = strings.Repeat(string(rune('a'+i%26)), 10<<10)
+		}
+		b.send(frames...)
+		expect(t, r, strings.Join(frames, ""))
+
+		large := strings.Repeat("x", 16<<20)
+		b.send(large)
+		expect(t, r, "x") // it was begun
+		b.end()
+		rest, err := io.ReadAll(r)
+		if want := large[1:] + "bye"; err != nil || string(rest) != want {
+			t.Errorf("%d bytes came, want %d, %v", len(rest), len(want), err)
+		}
+	})
+}
+
 func TestDriversServeOldAndNewHTTP(t *testing.T) {
 	eachDriver(t, patient, func(t *testing.T, o *office) {
 		if o.secure {

@@ -26,11 +26,13 @@ type scripted struct {
 
 func newScripted() *scripted { return &scripted{closed: make(chan error, 1)} }
 
-func (s *scripted) Next(dst [][]byte, _ int) [][]byte {
+func (s *scripted) Next(dst [][]byte, maxBytes int) [][]byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	dst = append(dst, s.frames...)
-	s.frames = nil
+	for total := 0; len(s.frames) > 0 && total < maxBytes; s.frames = s.frames[1:] {
+		dst = append(dst, s.frames[0])
+		total += len(s.frames[0])
+	}
 	return dst
 }
 
