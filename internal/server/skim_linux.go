@@ -11,6 +11,8 @@ import (
 	"net/netip"
 	"os"
 	"runtime/debug"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -36,9 +38,14 @@ type skim struct {
 	file    *os.File // the listening socket again, watched by Go's poller
 	raw     syscall.RawConn
 	like    *http.Request // what is the same for all requests
+	work    chan request  // for a goroutine that has served before
 
 	// Owned by Accept, which net/http calls one at a time.
 	buf [4 << 10]byte // as large as net/http's: it takes what we hand over in one read
+
+	waiting atomic.Int32 // goroutines that wait for work, or will
+	gone    chan struct{}
+	closing sync.Once
 
 	*inFlight
 }
@@ -56,7 +63,7 @@ func skimming(l limited, o Options) (listener, error) {
 	}
 	s := &skim{
 		limited: l, path: o.StreamPath, handler: o.Stream, log: o.Logger, file: file,
-		like: new(http.Request), inFlight: newInFlight(),
+		like: new(http.Request), work: make(chan request), gone: make(chan struct{}), inFlight: newInFlight(),
 	}
 	if s.raw, err = file.SyscallConn(); err != nil {
 		return nil, errors.Join(err, file.Close())
@@ -65,7 +72,10 @@ func skimming(l limited, o Options) (listener, error) {
 }
 
 // Close implements net.Listener.
-func (s *skim) Close() error { return errors.Join(s.file.Close(), s.limited.Close()) }
+func (s *skim) Close() error {
+	s.closing.Do(func() { close(s.gone) })
+	return errors.Join(s.file.Close(), s.limited.Close())
+}
 
 // drain waits for the requests in progress until ctx ends.
 func (s *skim) drain(ctx context.Context) { s.inFlight.drain(ctx) }
@@ -86,7 +96,7 @@ func (s *skim) Accept() (net.Conn, error) {
 		head := s.buf[:max(n, 0)]
 		if r := s.plain(head); r != nil && s.begin() {
 			r.RemoteAddr = address(peer)
-			go s.serve(&skimmed{fd: fd, place: place}, r)
+			s.delegate(request{&skimmed{fd: fd, place: place}, r})
 			continue
 		}
 		c, err := handOver(fd, head)
@@ -146,8 +156,44 @@ func handOver(fd int, head []byte) (net.Conn, error) {
 	return &begun{Conn: c, head: bytes.Clone(head)}, nil
 }
 
+// A request is what a goroutine serves.
+type request struct {
+	*skimmed
+	*http.Request
+}
+
+// delegate lets a goroutine serve a request: one that has done it before, whose
+// stack has grown already, or a new one. Of those, a few wait for more.
+func (s *skim) delegate(r request) {
+	select {
+	case s.work <- r:
+		return
+	default:
+	}
+	go func() {
+		s.serve(r)
+		if s.waiting.Add(1) > maxWaiting {
+			s.waiting.Add(-1)
+			return
+		}
+		defer s.waiting.Add(-1)
+		for {
+			select {
+			case r := <-s.work:
+				s.serve(r)
+			case <-s.gone:
+				return
+			}
+		}
+	}()
+}
+
+// maxWaiting is how many goroutines wait for a request, at most.
+const maxWaiting = 16
+
 // serve answers one request.
-func (s *skim) serve(c *skimmed, r *http.Request) {
+func (s *skim) serve(q request) {
+	c, r := q.skimmed, q.Request
 	defer s.end()
 	defer c.finish()
 	defer func() {

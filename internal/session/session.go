@@ -9,6 +9,7 @@ package session
 import (
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"downlink/internal/event"
@@ -51,6 +52,8 @@ type Session struct {
 	cursor  event.ID // what the device is known to have: where it began, or the last ID taken
 	ended   EndReason
 	behind  bool // an offer was refused; the shard waits for Resume
+
+	over atomic.Bool // ended isn't empty
 }
 
 // burst is how many messages a session makes room for when one isn't enough.
@@ -198,12 +201,16 @@ func (s *Session) End(reason EndReason) {
 	defer s.mu.Unlock()
 	if s.ended == "" {
 		s.ended = reason
+		s.over.Store(true)
 		s.sink.Wake()
 	}
 }
 
 // Ended is the reason of the end, empty while the session lives.
 func (s *Session) Ended() EndReason {
+	if !s.over.Load() { // asked before each write
+		return ""
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.ended

@@ -11,7 +11,17 @@ import (
 // since, events of the new ones lie before the cursor, unseen.
 const groupsHeader = "Downlink-Groups"
 
+// noGroups is the value of a device without groups, as nearly all are.
+const noGroups = "47DEQpj8HBSa-_TI"
+
 func groupsValue(groups []string) string {
+	if len(groups) == 0 {
+		return noGroups
+	}
+	return digest(groups)
+}
+
+func digest(groups []string) string {
 	sorted := slices.Clone(groups)
 	slices.Sort(sorted)
 	sum := sha256.New()
