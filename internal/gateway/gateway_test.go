@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -32,6 +33,7 @@ func testOptions(t *testing.T, log string) Options {
 		},
 		HotWindowBytes: 64 << 20, PublishTimeout: 5 * time.Second, SweepInterval: 5 * time.Second,
 		Keepalive: 20 * time.Second, WriteTimeout: 30 * time.Second, Retry: 100 * time.Millisecond,
+		Driver:           os.Getenv("DOWNLINK_DRIVER"), // `make test` runs these tests on both
 		StreamsPerDevice: 4, PendingEvents: 256, PendingBytes: 1 << 20,
 		Version: "test", Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}

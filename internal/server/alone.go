@@ -19,17 +19,16 @@ import (
 // of like, its body stays in b, and its texts are parts of one string: who keeps
 // one of them should clone it.
 func alone(b []byte, like *http.Request) *http.Request {
-	end := bytes.Index(b, []byte("\r\n\r\n"))
-	if end < 0 {
+	head, text, whole := bytes.Cut(b, []byte("\r\n\r\n"))
+	if !whole {
 		return nil
 	}
-	first, fields, _ := strings.Cut(string(b[:end]), "\r\n")
+	first, fields, _ := strings.Cut(string(head), "\r\n")
 	r := new(http.Request)
 	*r = *like
 	if !requestLine(r, first) || !header(r, fields) || !described(r) {
 		return nil
 	}
-	text := b[end+len("\r\n\r\n"):]
 	if r.ContentLength != int64(len(text)) {
 		return nil
 	}
