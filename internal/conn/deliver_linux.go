@@ -47,6 +47,7 @@ func (c *light) deliver(s *scratch) (over bool, err error) {
 // goodbye puts the last frame behind what was begun.
 func (c *light) goodbye(last []byte) (err error) {
 	c.closing = true
+	c.taken = c.driver.ticks.Load()
 	if c.rest, err = c.seal(c.rest, [][]byte{last}); err != nil || c.secured == nil {
 		return err
 	}
@@ -78,7 +79,9 @@ func (c *light) send(s *scratch, frames [][]byte) error {
 	for len(left) > 0 {
 		n, err := s.write(c.fd, left)
 		if n > 0 {
-			c.taken = c.driver.ticks.Load()
+			if !c.closing { // who is to go gets the limit once more, not again and again
+				c.taken = c.driver.ticks.Load()
+			}
 			left = skip(left, n)
 			continue
 		}
@@ -107,12 +110,12 @@ func (c *light) unblock() { c.news.And(^blocked) }
 // block notes that the socket is full, and looks again soon.
 func (c *light) block() error {
 	c.news.Or(blocked)
-	if !c.lags {
+	c.unacked = unacked(c.fd)
+	if !c.lags { // or follow looks at it anyway
 		c.lags = true
 		acknowledgeWithin(c.fd, 0)
+		c.driver.wheel.put(c, c.driver.probe())
 	}
-	c.unacked = unacked(c.fd)
-	c.driver.wheel.put(c, c.driver.probe())
 	if c.watched {
 		return nil
 	}
@@ -211,7 +214,12 @@ func (c *light) follow(now int64) (late bool, err error) {
 		return false, nil
 	}
 	if left != c.unacked {
-		c.unacked, c.taken = left, now // slow, but alive
+		c.unacked = left
+		// Slow, but alive. A stream that is over can't be held byte by byte: its
+		// credential may have expired.
+		if _, over := c.stream.End(); !over {
+			c.taken = now
+		}
 	}
 	if now-c.taken >= l.limit {
 		return true, ErrStalled

@@ -105,6 +105,36 @@ func TestLightTakesNothingForAFullSocket(t *testing.T) {
 	}
 }
 
+// A stream that has ended can't be held by reading slowly.
+func TestLightDoesNotWaitForEverWithTheEnd(t *testing.T) {
+	driver, err := NewLight(Ordinary{KeepAlive: time.Minute, WriteTimeout: 500 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := openOffice(t, driver, false)
+	c, r := o.open(t, "/a")
+	if err := c.tcp.SetReadBuffer(32 << 10); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, r, "first\n")
+	b := o.box(t, "/a")
+	frame := strings.Repeat("0123456789abcde\n", 16<<20/16)
+	b.send(frame)
+	expect(t, r, frame[:64<<10]) // it has begun
+	b.end()
+	for {
+		select {
+		case err := <-b.closed:
+			if !errors.Is(err, ErrStalled) {
+				t.Error(err)
+			}
+			return
+		case <-time.After(25 * time.Millisecond):
+			_, _ = r.Discard(64 << 10) // an error is the end
+		}
+	}
+}
+
 // Of a connection that has ended nothing is left: no place in the wheel or the
 // table, and its listener has its place back.
 func TestLightForgetsWhoHasEnded(t *testing.T) {
