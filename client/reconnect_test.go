@@ -24,6 +24,32 @@ func TestFinalAnswers(t *testing.T) {
 	}
 }
 
+// TestFinalAnswersSayWhy: what the gateway says about its answer is shown, as
+// far as it is plain text, in bounded length and without steering a terminal.
+func TestFinalAnswersSayWhy(t *testing.T) {
+	says := func(code int, kind, text string) step {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", kind)
+			w.WriteHeader(code)
+			_, _ = w.Write([]byte(text))
+		}
+	}
+	for want, s := range map[string]step{
+		`again; it says "the token expired"`: says(401, "text/plain; charset=utf-8", "the token expired\n"),
+		`Bad Request); it says "two tokens"`: says(400, "text/plain", "two tokens"),
+		`it says "\x1b[2Jx"`:                 says(403, "text/plain", "\x1b[2Jx"),
+		`Not Found)`:                         says(404, "text/html", "<p>"),
+		strings.Repeat("y", maxReason) + `"`: says(401, "text/plain", strings.Repeat("y", 1000)),
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			d := play(t, newGateway(t, s), &device{}, time.Hour, nil)
+			if !strings.HasSuffix(d.err.Error(), want) || !(errors.Is(d.err, ErrUnauthorized) || errors.Is(d.err, ErrRefused)) {
+				t.Errorf("%v, want …%s", d.err, want)
+			}
+		})
+	}
+}
+
 func TestContentTypes(t *testing.T) {
 	for value, ok := range map[string]bool{
 		"text/event-stream": true, "Text/Event-Stream; charset=utf-8": true, "text/event-stream;": true, " text/event-stream ;x": true,

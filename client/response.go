@@ -3,6 +3,7 @@ package client
 import (
 	"errors"
 	"fmt"
+	"io"
 	"mime"
 	"net/http"
 	"strconv"
@@ -74,6 +75,24 @@ func checkResponse(resp *http.Response) error {
 	default:
 		return &final{fmt.Errorf("%w (it answered %d %s)", ErrRefused, code, http.StatusText(code))}
 	}
+}
+
+// maxReason bounds what is shown of an answer's text, in bytes.
+const maxReason = 300
+
+// explain adds what the gateway, or what stands before it, says about an answer
+// that ends the run. Anybody may have written it, so it is quoted.
+func explain(err error, resp *http.Response) error {
+	end, ok := errors.AsType[*final](err)
+	essence, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
+	if !ok || resp.StatusCode < 400 || !strings.EqualFold(strings.TrimSpace(essence), "text/plain") {
+		return err
+	}
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxReason)) // what came is enough
+	if said := strings.TrimSpace(string(text)); said != "" {
+		return &final{fmt.Errorf("%w; it says %q", end.err, said)}
+	}
+	return err
 }
 
 // checkContentType takes the media type and ignores its parameters: the stream

@@ -74,7 +74,8 @@ func (r *run) connect(parent context.Context) error {
 	}
 	defer resp.Body.Close()
 	if err := checkResponse(resp); err != nil {
-		return err
+		silence.Reset(r.silence)
+		return explain(err, resp)
 	}
 	r.failures = 0
 	r.cursor.groups = resp.Header.Get(headerGroups)
