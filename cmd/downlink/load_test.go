@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -9,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"downlink/internal/load/results"
 )
 
 // startStreams is a server that answers every device with a stream that stays
@@ -75,6 +78,23 @@ func TestLoadFailsByThresholds(t *testing.T) {
 	}
 }
 
+// TestInterruptedLosesNothing: what wasn't waited for isn't called lost.
+func TestInterruptedLosesNothing(t *testing.T) {
+	r := &results.Report{Ended: true, Publish: results.Publish{Sent: 9, Accepted: 9}, Receive: results.Receive{Lost: 4, Losses: []string{"device 0: event 1"}}}
+	var text, page strings.Builder
+	if err := errors.Join(summarize(&text, r), r.WriteHTML(&page)); err != nil {
+		t.Fatal(err)
+	}
+	for _, got := range []string{text.String(), page.String()} {
+		if !strings.Contains(got, "4 not received yet") || strings.Contains(got, "lost:") || strings.Contains(got, "4 lost") {
+			t.Error(got)
+		}
+	}
+	if !strings.Contains(page.String(), "Interrupted") {
+		t.Error(page.String())
+	}
+}
+
 func TestLoadRefusesWrongUse(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -94,6 +114,7 @@ func TestLoadRefusesWrongUse(t *testing.T) {
 		"load targeted --publish-log redis://a --publish-url http://b": "exclude each other",
 		"load targeted --publish-log redis://:hunter2@a,b":             "--publish-log takes one server",
 		"load targeted --publish-url http://b --batch 2":               "one event a request",
+		"load idle --json /nowhere/r --html /nowhere/p":                "/nowhere/p",
 		"load targeted --backend ftp://b":                              "it as http://",
 	} {
 		code, _, errs := execute(t, "", nil, strings.Fields(args)...)

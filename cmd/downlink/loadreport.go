@@ -75,6 +75,25 @@ func (c *loadCmd) write(io console, r *results.Report) error {
 	return nil
 }
 
+// writable tries the files that the results go to, so that an hour of load
+// isn't lost to a directory that doesn't exist. What they hold stays.
+func (c *loadCmd) writable() error {
+	var errs []error
+	for _, name := range []string{c.JSON, c.HTML} {
+		if name == "" || name == c.JSON && name == "-" {
+			continue
+		}
+		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o666)
+		if err == nil {
+			err = f.Close()
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("the results can't be written there: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 func writeFile(name string, write func(io.Writer) error) error {
 	f, err := os.Create(name)
 	if err != nil {
@@ -105,9 +124,13 @@ func summarize(w io.Writer, r *results.Report) error {
 		in := r.Receive
 		row("receive", "%d of %d in %.2f s (%.0f/s)", in.Received, in.Expected, in.Seconds, in.PerSecond)
 		row("latency", "p50 %.2f  p90 %.2f  p99 %.2f  p99.9 %.2f  max %.2f ms", in.Latency.P50, in.Latency.P90, in.Latency.P99, in.Latency.P999, in.Latency.Max)
-		row("ledger", "%d lost, %d repeated, %d out of order, %d foreign; %d resyncs", in.Lost, in.Repeated, in.Disordered, in.Foreign, in.Resyncs)
+		missing := "lost"
+		if r.Ended {
+			missing = "not received yet"
+		}
+		row("ledger", "%d %s, %d repeated, %d out of order, %d foreign; %d resyncs", in.Lost, missing, in.Repeated, in.Disordered, in.Foreign, in.Resyncs)
 		for _, loss := range in.Losses {
-			row("", "lost: %s", loss)
+			row("", "%s: %s", missing, loss)
 		}
 	}
 	if s := r.Storm; s != nil {

@@ -51,7 +51,7 @@ func Run(ctx context.Context, o Options) (*results.Report, error) {
 	}
 	r.fleet.Close()
 	if r.tally.merged(connects).TotalCount() == 0 && r.tally.failed() > 0 {
-		return nil, fmt.Errorf("%w: %w", ErrNobody, r.tally.first)
+		return nil, fmt.Errorf("%w to %s: %w", ErrNobody, r.address, r.tally.first)
 	}
 	return r.report(ctx.Err() != nil), nil
 }
@@ -66,6 +66,7 @@ type run struct {
 	fleet  *fleet.Fleet
 	meter  *meter
 
+	address   netip.AddrPort // where all devices connect
 	connect   results.Connect
 	storm     *results.Storm
 	cycles    []results.Cycle
@@ -95,7 +96,7 @@ func newRun(ctx context.Context, o Options) (*run, error) {
 	if o.Lanes == 0 {
 		o.Lanes = min(max(runtime.NumCPU()/2, 1), 4)
 	}
-	r := &run{opts: o, begun: time.Now()}
+	r := &run{opts: o, begun: time.Now(), address: address}
 	r.ledger = ledger.New(o.Devices, o.broadcasters(), o.honest)
 	r.tally = newTally(&r.opts, o.Lanes, r.ledger, requests.known)
 	r.tally.measured.Store(math.MaxInt64)

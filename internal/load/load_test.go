@@ -5,6 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"regexp"
 	"runtime"
@@ -14,6 +17,7 @@ import (
 
 	"downlink/internal/load/producer"
 	"downlink/internal/load/watch"
+	"downlink/internal/load/wire"
 	"downlink/internal/testkit"
 )
 
@@ -168,8 +172,36 @@ func TestNothingAccepted(t *testing.T) {
 }
 
 func TestNobodyConnects(t *testing.T) {
-	if _, err := Run(context.Background(), options(Idle, nobody(t))); !errors.Is(err, ErrNobody) || !strings.Contains(err.Error(), "refused") {
+	if _, err := Run(context.Background(), options(Idle, nobody(t))); !errors.Is(err, ErrNobody) || !strings.Contains(err.Error(), "to 127.0.0.1:") || !strings.Contains(err.Error(), "refused") {
 		t.Error(err)
+	}
+}
+
+// TestOtherAnswers: a server that answers with a page is none of event streams.
+func TestOtherAnswers(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "<html>Welcome")
+	}))
+	defer s.Close()
+	for _, portable := range []bool{false, true} {
+		o := options(Idle, s.URL)
+		o.Portable = portable
+		if _, err := Run(context.Background(), o); !errors.Is(err, ErrNobody) || !errors.Is(err, wire.ErrContentType) {
+			t.Error(err)
+		}
+	}
+}
+
+// TestStreamsThatEnd: streams that the server ends aren't ones that it holds. A
+// refusal looks so, where it is written for a native EventSource.
+func TestStreamsThatEnd(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, "retry: 3000\n\n: refused\n\n")
+	}))
+	defer s.Close()
+	if r := play(t, options(Idle, s.URL)); r.Passed || !strings.Contains(r.Failures[0], "50 streams were ended by the server") {
+		t.Error(r.Failures)
 	}
 }
 
@@ -180,7 +212,10 @@ func TestInterrupted(t *testing.T) {
 	for _, scenario := range []string{Targeted, Soak, Storm} {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		o := options(scenario, device)
-		o.NewSender, o.Duration, o.Missed, o.Churn = through(backend, false), time.Hour, 1_000_000, 100
+		o.NewSender, o.Duration, o.Missed = through(backend, false), time.Hour, 1_000_000
+		if scenario == Soak {
+			o.Churn = 100
+		}
 		r, err := Run(ctx, o)
 		cancel()
 		if err != nil {
@@ -200,6 +235,9 @@ func TestWrongSettings(t *testing.T) {
 		"open files":                         func(o *Options) { o.Devices, o.Sources = 5_000_000, 254 },
 		"--batch must be":                    func(o *Options) { o.Batch = 0 },
 		"--stalled must be":                  func(o *Options) { o.Stalled = 51 },
+		"--stalled is for":                   func(o *Options) { o.Stalled = 5 },
+		"--read-rate is for":                 func(o *Options) { o.ReadRate = 5 },
+		"--churn and --cycles are for":       func(o *Options) { o.Churn = 5 },
 		"--misbehave is a percentage":        func(o *Options) { o.Misbehave = 101 },
 		"--device-prefix":                    func(o *Options) { o.Prefix = "*" },
 		"--url isn't an address":             func(o *Options) { o.URL = "nonsense" },

@@ -143,6 +143,9 @@ func (o *Options) Check() error {
 	wrong(o.ReadRate < 0, "--read-rate can't be negative")
 	wrong(o.Scenario == Storm && o.Missed < 1, "--missed must be 1 or more")
 	wrong(o.Cycles < 0, "--cycles can't be negative")
+	wrong(o.Scenario != SlowOnes && o.Stalled > 0, "--stalled is for the scenario slow alone")
+	wrong(o.Scenario != SlowOnes && o.ReadRate > 0 && o.Misbehave == 0, "--read-rate is for the scenario slow, or beside --misbehave")
+	wrong(o.Scenario != Soak && (o.Churn > 0 || o.Cycles > 0), "--churn and --cycles are for the scenario soak alone")
 	if err := event.ValidateDevice(o.deviceName(o.Devices)); err != nil {
 		errs = append(errs, fmt.Errorf("--device-prefix: %w", err))
 	}

@@ -22,6 +22,11 @@ const maxHead = 64 << 10
 // ErrMalformed is wrapped by Feed's error for bytes that are no HTTP/1.1 response.
 var ErrMalformed = errors.New("the answer is not HTTP/1.1")
 
+// ErrContentType is Feed's error for an answer of 200 that says itself that it
+// is something else than an event stream, such as a login page. One that says
+// nothing is taken as it is.
+var ErrContentType = errors.New("the answer is not an event stream (Content-Type: text/event-stream)")
+
 // A Sink takes what a stream holds, during Feed.
 type Sink interface {
 	// Head is called once, when the response's head is complete.
@@ -55,6 +60,7 @@ type Stream struct {
 	status uint16
 	phase  phase
 	digits bool // a chunk's size has one
+	other  bool // the answer is of another type
 	KeepID bool // keep last event IDs, for LastID
 	events
 }
@@ -140,6 +146,9 @@ func (s *Stream) headLine(line []byte, sink Sink) error {
 		s.phase = inStatus
 		return nil
 	}
+	if s.other && s.status == 200 {
+		return ErrContentType
+	}
 	sink.Head(int(s.status))
 	switch {
 	case s.left == chunked:
@@ -192,6 +201,9 @@ func (s *Stream) field(line []byte) error {
 			return fmt.Errorf("%w: its Content-Length is %q", ErrMalformed, value[:min(len(value), 40)])
 		}
 		s.left = n
+	case bytes.EqualFold(name, []byte("Content-Type")):
+		essence, _, _ := bytes.Cut(value, []byte(";"))
+		s.other = !bytes.EqualFold(bytes.TrimSpace(essence), []byte("text/event-stream"))
 	}
 	return nil
 }

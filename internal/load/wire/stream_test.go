@@ -45,6 +45,8 @@ func listen(pieces ...string) []string {
 			return append(h.lines, fmt.Sprintf("last %q", s.LastID()))
 		case errors.Is(err, ErrMalformed):
 			return append(h.lines, "malformed")
+		case errors.Is(err, ErrContentType):
+			return append(h.lines, "other type")
 		case err != nil:
 			return append(h.lines, "another error: "+err.Error())
 		}
@@ -114,9 +116,12 @@ func TestEveryCut(t *testing.T) {
 
 func TestAnswersWithoutAStream(t *testing.T) {
 	for response, want := range map[string]string{
-		"HTTP/1.1 204 No Content\r\n\r\n":                                            "head 204 end",
-		"HTTP/1.1 503 No\r\nContent-Length: 2\r\n\r\nno":                             "head 503 end",
-		"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n":                               "head 200 end",
+		"HTTP/1.1 204 No Content\r\n\r\n":                                                                "head 204 end",
+		"HTTP/1.1 503 No\r\nContent-Length: 2\r\n\r\nno":                                                 "head 503 end",
+		"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n":                                                   "head 200 end",
+		"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n":                                             "other type",
+		"HTTP/1.1 200 OK\r\nContent-Type: Text/Event-Stream; charset=utf-8\r\nContent-Length: 0\r\n\r\n": "head 200 end",
+		"HTTP/1.1 401 No\r\nContent-Type: text/plain\r\nContent-Length: 0\r\n\r\n":                       "head 401 end",
 		"SSH-2.0-OpenSSH\r\n":                                                        "malformed",
 		"HTTP/1.1 abc\r\n":                                                           "malformed",
 		"HTTP/1.1 200 OK\r\nnonsense\r\n":                                            "malformed",
