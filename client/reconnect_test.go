@@ -40,6 +40,11 @@ func TestFinalAnswersSayWhy(t *testing.T) {
 		`it says "\x1b[2Jx"`:                 says(403, "text/plain", "\x1b[2Jx"),
 		`Not Found)`:                         says(404, "text/html", "<p>"),
 		strings.Repeat("y", maxReason) + `"`: says(401, "text/plain", strings.Repeat("y", 1000)),
+		`it says "plain"`: func(w http.ResponseWriter, _ *http.Request) {
+			w.Header()["Content-Type"] = nil
+			w.WriteHeader(400)
+			_, _ = w.Write([]byte("plain"))
+		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			d := play(t, newGateway(t, s), &device{}, time.Hour, nil)

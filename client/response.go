@@ -85,8 +85,9 @@ const maxReason = 300
 func explain(err error, resp *http.Response) error {
 	end, ok := errors.AsType[*final](err)
 	essence, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
-	if !ok || resp.StatusCode < 400 || !strings.EqualFold(strings.TrimSpace(essence), "text/plain") {
-		return err
+	essence = strings.TrimSpace(essence)
+	if !ok || resp.StatusCode < 400 || essence != "" && !strings.EqualFold(essence, "text/plain") {
+		return err // without a type: net/http's words for plain HTTP on a TLS port
 	}
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxReason)) // what came is enough
 	if said := strings.TrimSpace(string(text)); said != "" {

@@ -122,7 +122,17 @@ func TestLoadRefusesWrongUse(t *testing.T) {
 			t.Errorf("%s: %d %s", args, code, errs)
 		}
 	}
-	if code, _, errs := execute(t, "", nil, "load", "idle", "--url", nobody, "--devices", "3"); code != exitFailed || !strings.Contains(errs, "no device could connect") {
+	fresh, old := filepath.Join(t.TempDir(), "fresh"), filepath.Join(t.TempDir(), "old")
+	if err := os.WriteFile(old, []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, errs := execute(t, "", nil, "load", "idle", "--url", nobody, "--devices", "3", "--json", fresh, "--html", old); code != exitFailed || !strings.Contains(errs, "no device could connect") {
 		t.Errorf("nobody there: %d %s", code, errs)
+	}
+	if kept, err := os.ReadFile(old); err != nil || string(kept) != "{}" {
+		t.Errorf("a run without results has changed the last one's: %s %v", kept, err)
+	}
+	if _, err := os.Stat(fresh); !os.IsNotExist(err) {
+		t.Errorf("a run without results has left a file: %v", err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"slices"
@@ -83,15 +84,26 @@ func (c *loadCmd) writable() error {
 		if name == "" || name == c.JSON && name == "-" {
 			continue
 		}
-		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o666)
-		if err == nil {
-			err = f.Close()
-		}
-		if err != nil {
+		if err := tryFile(name); err != nil {
 			errs = append(errs, fmt.Errorf("the results can't be written there: %w", err))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// tryFile opens a file for writing, and leaves everything as it was.
+func tryFile(name string) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err == nil {
+		return errors.Join(f.Close(), os.Remove(name))
+	}
+	if !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if f, err = os.OpenFile(name, os.O_WRONLY, 0); err != nil {
+		return err
+	}
+	return f.Close()
 }
 
 func writeFile(name string, write func(io.Writer) error) error {
