@@ -200,7 +200,7 @@ func TestStreamsThatEnd(t *testing.T) {
 		_, _ = io.WriteString(w, "retry: 3000\n\n: refused\n\n")
 	}))
 	defer s.Close()
-	if r := play(t, options(Idle, s.URL)); r.Passed || !strings.Contains(r.Failures[0], "50 streams were ended by the server") {
+	if r := play(t, options(Idle, s.URL)); r.Passed || !strings.Contains(r.Failures[0], "the server ended 50 of the streams") {
 		t.Error(r.Failures)
 	}
 }

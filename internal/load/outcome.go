@@ -96,7 +96,7 @@ func (r *run) failures(out *results.Report) []string {
 	fail(out.Connect.Failed > 0, "%d of %d connections failed: %v", out.Connect.Failed, out.Connect.Asked, r.tally.first)
 	// Only a soak brings back whom the server lets go.
 	left := out.Closed.ByServer - out.Closed.Stalled
-	fail(left > 0 && r.opts.Scenario != Soak, "%d streams were ended by the server before the measurement was over: it refuses these devices, or limits how long they stay", left)
+	fail(left > 0 && r.opts.Scenario != Soak, "the server ended %d of the streams before the measurement was over: it refuses these devices, or limits how long they stay", left)
 	fail(r.opts.publishes() && out.Publish.Accepted == 0, "nothing that was published was accepted: %s", out.Publish.Error)
 	if limit := r.opts.MaxP99; limit > 0 {
 		p99, what := out.Receive.Latency, "receipt"
