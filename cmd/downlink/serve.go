@@ -28,7 +28,23 @@ func serve(c *config.Config, version string, out io.Writer, logger *slog.Logger)
 	if g, err = gateway.New(o); err != nil {
 		return err
 	}
+	defer tellEnd(ctx, logger)()
 	return g.Run(ctx)
+}
+
+// tellEnd logs that ctx has ended, at once: what follows may take its time, or
+// be killed. The function that it returns gives that up, or waits for it.
+func tellEnd(ctx context.Context, logger *slog.Logger) func() {
+	told := make(chan struct{})
+	untold := context.AfterFunc(ctx, func() {
+		defer close(told)
+		logger.Info("asked to stop; going out of service", "by", context.Cause(ctx))
+	})
+	return func() {
+		if !untold() {
+			<-told
+		}
+	}
 }
 
 // options are the settings as the gateway takes them.

@@ -281,4 +281,7 @@ func TestTerminate(t *testing.T) {
 	if c := <-code; c != 0 {
 		t.Errorf("exit code %d:\n%s", c, g.Log())
 	}
+	if !strings.Contains(g.Log(), "asked to stop") {
+		t.Errorf("the log doesn't tell why it ended:\n%s", g.Log())
+	}
 }
