@@ -45,8 +45,8 @@ func memoryColumns() []column {
 	perConnection := func(bytes float64, v values) float64 { return per(bytes/kib, v["connect.connected"]) }
 	return []column{
 		{userMemory, lower, func(v values) float64 { return perConnection(growth(v, ".pss_bytes"), v) }},
-		{"kernel socket memory, KiB a connection (both ends)", neither, func(v values) float64 {
-			return perConnection(tcpGrowth(v, "connected"), v)
+		{"kernel memory, KiB a connection (both ends)", neither, func(v values) float64 {
+			return perConnection(tcpGrowth(v, "connected")+v["kernel.slab_bytes.connected"]-v["kernel.slab_bytes.before"], v)
 		}},
 		{"servers before, MiB", neither, func(v values) float64 { return v.watched(".pss_bytes.before") / kib / kib }},
 		{"CPU s, idle", neither, func(v values) float64 { return cpu(v, "idle") }},

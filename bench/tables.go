@@ -34,7 +34,7 @@ func memoryTable(s scale, at site) table {
 	t := table{
 		name:  "memory",
 		title: "Memory of idle connections",
-		about: "Devices connect and are left alone for five seconds. User memory is the growth of PSS (proportional set size) of all of a contender's processes; kernel memory is the growth of the machine's TCP buffers, of the generator's ends too. Downlink checks a token of each device and holds a live session; the peers ask for none.",
+		about: "Devices connect and are left alone for five seconds. User memory is the growth of PSS (proportional set size) of all of a contender's processes; kernel memory is the growth of the machine's TCP buffers and slab (the sockets themselves), with the generator's ends. Downlink checks a token of each device and holds a live session; the peers ask for none.",
 		columns: append(memoryColumns(),
 			column{"connects/s", neither, value("connect.per_second")}),
 		plots: []string{userMemory},
