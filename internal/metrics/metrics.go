@@ -5,10 +5,15 @@
 package metrics
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -69,8 +74,24 @@ func NewRegistry(b Build) *prometheus.Registry {
 // metrics and a log line, not the page.
 func Handler(r *prometheus.Registry, log *slog.Logger) http.Handler {
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{
-		ErrorLog:            slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		ErrorLog:            scrapeLog{log},
 		ErrorHandling:       promhttp.ContinueOnError,
 		MaxRequestsInFlight: 4,
 	})
+}
+
+// scrapeLog takes what goes wrong while a page of metrics is made and written.
+type scrapeLog struct{ log *slog.Logger }
+
+// Println implements promhttp.Logger. A scraper that leaves before it has read
+// the page is none of the operator's troubles.
+func (l scrapeLog) Println(v ...any) {
+	level := slog.LevelWarn
+	for _, one := range v {
+		err, _ := one.(error)
+		if _, ok := errors.AsType[*net.OpError](err); ok {
+			level = slog.LevelDebug
+		}
+	}
+	l.log.Log(context.Background(), level, "a page of metrics isn't whole", "error", strings.TrimSpace(fmt.Sprintln(v...)))
 }

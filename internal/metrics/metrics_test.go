@@ -1,10 +1,16 @@
 package metrics_test
 
 import (
+	"errors"
 	"log/slog"
+	"net"
+	"net/http"
 	"net/http/httptest"
 	"strings"
+	"syscall"
 	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"downlink/internal/metrics"
 )
@@ -23,5 +29,40 @@ func TestPageNamesTheBuild(t *testing.T) {
 		if page.Code != 200 || (version == "" && b.Version != "unknown") {
 			t.Errorf("%d, %+v", page.Code, b)
 		}
+	}
+}
+
+// broken is a collector that fails.
+type broken struct{ prometheus.Collector }
+
+func (broken) Describe(c chan<- *prometheus.Desc) {
+	c <- prometheus.NewDesc("broken", "", nil, nil)
+}
+
+func (broken) Collect(c chan<- prometheus.Metric) {
+	c <- prometheus.NewInvalidMetric(prometheus.NewDesc("broken", "", nil, nil), errors.New("out of order"))
+}
+
+// gone is a scraper that has left.
+type gone struct{ http.ResponseWriter }
+
+func (gone) Write([]byte) (int, error) {
+	return 0, &net.OpError{Op: "write", Err: syscall.EPIPE}
+}
+
+// TestTroubleWithPages: a collector that fails is told; a scraper that leaves isn't.
+func TestTroubleWithPages(t *testing.T) {
+	var log strings.Builder
+	r := metrics.NewRegistry(metrics.Build{})
+	h := metrics.Handler(r, slog.New(slog.NewTextHandler(&log, nil)))
+	h.ServeHTTP(gone{httptest.NewRecorder()}, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if log.Len() > 0 {
+		t.Errorf("for a scraper that left: %s", log.String())
+	}
+	r.MustRegister(broken{})
+	page := httptest.NewRecorder()
+	h.ServeHTTP(page, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if !strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), "out of order") || !strings.Contains(page.Body.String(), "go_goroutines") {
+		t.Errorf("%s\n%.300s", log.String(), page.Body)
 	}
 }
