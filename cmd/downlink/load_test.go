@@ -136,3 +136,20 @@ func TestLoadRefusesWrongUse(t *testing.T) {
 		t.Errorf("a run without results has left a file: %v", err)
 	}
 }
+
+// TestMaskedTemplates: a report shows a template's placeholders and no secret.
+func TestMaskedTemplates(t *testing.T) {
+	for given, want := range map[[2]string]string{
+		{"publish-url", "http://u:hunter2@h/pub/{device}"}:   "http://u:***@h/pub/{device}",
+		{"url", "http://h/sub/{device}?key=hunter2&id={id}"}: "http://h/sub/{device}?key=***&id={id}",
+		{"url", "http://h/sub/{device}?hunter2"}:             "http://h/sub/{device}?***",
+		{"publish-log", "redis://:hunter2@h:6379"}:           "redis://:***@h:6379",
+		{"header", "Authorization: Bearer {token}"}:          "Authorization: Bearer {token}",
+		{"publish-header", "X-Key: hunter2"}:                 "X-Key: ***",
+		{"publish-body", `{"to":"{device}","is":{payload}}`}: `{"to":"{device}","is":{payload}}`,
+	} {
+		if got := maskTemplate(given[0], given[1]); got != want {
+			t.Errorf("%s: %s, want %s", given, got, want)
+		}
+	}
+}

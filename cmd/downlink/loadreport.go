@@ -49,10 +49,31 @@ func maskTemplate(flag, value string) string {
 			return value // a template: what is secret is filled in later
 		}
 		return name + ": ***"
-	case strings.Contains(value, "{"):
-		return value
+	case !strings.Contains(value, "{"):
+		return config.Mask(value)
+	case strings.Contains(value, "://"):
+		return maskURL(value)
 	}
-	return config.Mask(value)
+	return value
+}
+
+// maskURL leaves of a URL template's query what has a placeholder.
+func maskURL(template string) string {
+	address, query, found := strings.Cut(template, "?")
+	if !found {
+		return config.Mask(address)
+	}
+	fields := strings.Split(query, "&")
+	for i, field := range fields {
+		switch name, _, named := strings.Cut(field, "="); {
+		case strings.Contains(field, "{"):
+		case named:
+			fields[i] = name + "=***"
+		default:
+			fields[i] = "***"
+		}
+	}
+	return config.Mask(address) + "?" + strings.Join(fields, "&")
 }
 
 // write writes what was measured to where the flags say; a summary goes to the

@@ -241,6 +241,7 @@ func TestWrongSettings(t *testing.T) {
 		"--misbehave is a percentage":        func(o *Options) { o.Misbehave = 101 },
 		"--device-prefix":                    func(o *Options) { o.Prefix = "*" },
 		"--url isn't an address":             func(o *Options) { o.URL = "nonsense" },
+		"--url can't hold a user":            func(o *Options) { o.URL = "http://u:hunter2@127.0.0.1/{device}" },
 		"--url has the port":                 func(o *Options) { o.URL = "http://127.0.0.1:99999/" },
 		"--url: {devise} is no placeholder":  func(o *Options) { o.URL = "http://127.0.0.1/{devise}" },
 		"{token} needs --token-secret-file":  func(o *Options) { o.Headers = []string{"Authorization: Bearer {token}"} },

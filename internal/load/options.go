@@ -195,5 +195,8 @@ func targetURL(template string) (*url.URL, error) {
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "" {
 		return nil, errors.New("--url isn't an address; write it as http://127.0.0.1:8080/events?device={device}")
 	}
+	if u.User != nil {
+		return nil, errors.New("--url can't hold a user: write --header 'Authorization: Basic …' instead")
+	}
 	return u, nil
 }
