@@ -38,14 +38,12 @@ type skim struct {
 	file    *os.File // the listening socket again, watched by Go's poller
 	raw     syscall.RawConn
 	like    *http.Request // what is the same for all requests
-	work    chan request  // for a goroutine that has served before
+	handed  chan net.Conn // for net/http
+	failed  chan error    // of the socket
+	gone    chan struct{} // closed by Close
 
-	// Owned by Accept, which net/http calls one at a time.
-	buf [4 << 10]byte // as large as net/http's: it takes what we hand over in one read
-
-	waiting atomic.Int32 // goroutines that wait for work, or will
-	gone    chan struct{}
-	closing sync.Once
+	starting, closing sync.Once
+	accepting         atomic.Int32 // goroutines that accept, or will at once
 
 	*inFlight
 }
@@ -63,7 +61,8 @@ func skimming(l limited, o Options) (listener, error) {
 	}
 	s := &skim{
 		limited: l, path: o.StreamPath, handler: o.Stream, log: o.Logger, file: file,
-		like: new(http.Request), work: make(chan request), gone: make(chan struct{}), inFlight: newInFlight(),
+		like: new(http.Request), handed: make(chan net.Conn), failed: make(chan error), gone: make(chan struct{}),
+		inFlight: newInFlight(),
 	}
 	if s.raw, err = file.SyscallConn(); err != nil {
 		return nil, errors.Join(err, file.Close())
@@ -80,44 +79,109 @@ func (s *skim) Close() error {
 // drain waits for the requests in progress until ctx ends.
 func (s *skim) drain(ctx context.Context) { s.inFlight.drain(ctx) }
 
-// Accept serves what is plain and returns what isn't.
+// Accept returns what isn't plain.
 func (s *skim) Accept() (net.Conn, error) {
-	for {
-		fd, peer, err := s.accept()
-		if err != nil {
-			return nil, err
-		}
-		place := s.enter()
-		if place == nil {
-			unix.Close(fd) //nolint:errcheck // nothing was promised
-			continue
-		}
-		n, _ := unix.Read(fd, s.buf[:]) // an error comes again, to whoever reads next
-		head := s.buf[:max(n, 0)]
-		if r := s.plain(head); r != nil && s.begin() {
-			r.RemoteAddr = address(peer)
-			s.delegate(request{&skimmed{fd: fd, place: place}, r})
-			continue
-		}
-		c, err := handOver(fd, head)
-		if err != nil {
-			place.release()
-			continue // the client is gone
-		}
-		return &limitedConn{Conn: c, place: place}, nil
+	s.starting.Do(func() {
+		s.accepting.Add(1)
+		go s.serveAll()
+	})
+	select {
+	case c := <-s.handed:
+		return c, nil
+	case err := <-s.failed:
+		return nil, err
+	case <-s.gone:
+		return nil, net.ErrClosed
 	}
 }
 
-// accept waits for the next connection.
+// serveAll accepts connections and serves what is plain, one after the other.
+// Before it serves it sees to it that somebody accepts meanwhile: so a crowd
+// is taken in without handing each connection to another goroutine, and nobody
+// waits for a handler that waits.
+func (s *skim) serveAll() {
+	var buf [4 << 10]byte // as large as net/http's: it takes what we hand over in one read
+	for {
+		fd, peer, err := s.accept()
+		if err != nil {
+			if !s.report(err) {
+				return
+			}
+			continue
+		}
+		if s.accepting.Add(-1) == 0 {
+			s.accepting.Add(1)
+			go s.serveAll()
+		}
+		s.welcome(fd, peer, buf[:])
+		if s.accepting.Add(1) > maxAccepting {
+			s.accepting.Add(-1)
+			return
+		}
+	}
+}
+
+// maxAccepting is how many goroutines wait for connections, at most.
+const maxAccepting = 8
+
+// report passes an error of the socket on when net/http asks for the next
+// connection: it waits a moment after those that pass. False: the socket is
+// closed.
+func (s *skim) report(err error) bool {
+	if errors.Is(err, net.ErrClosed) {
+		return false
+	}
+	select {
+	case s.failed <- err:
+		return true
+	case <-s.gone:
+		return false
+	}
+}
+
+// welcome serves a connection, or hands it over.
+func (s *skim) welcome(fd int, peer unix.Sockaddr, buf []byte) {
+	place := s.enter()
+	if place == nil {
+		unix.Close(fd) //nolint:errcheck // nothing was promised
+		return
+	}
+	n, _ := unix.Read(fd, buf) // an error comes again, to whoever reads next
+	head := buf[:max(n, 0)]
+	if r := s.plain(head); r != nil && s.begin() {
+		r.RemoteAddr = address(peer)
+		s.serve(&skimmed{fd: fd, place: place}, r)
+		return
+	}
+	c, err := handOver(fd, head)
+	if err != nil {
+		place.release()
+		return // the client is gone
+	}
+	select {
+	case s.handed <- &limitedConn{Conn: c, place: place}:
+	case <-s.gone:
+		_ = c.Close() // nothing was promised
+		place.release()
+	}
+}
+
+// accept is the next connection. It waits only if there is none: waiting is
+// for one goroutine at a time.
 func (s *skim) accept() (fd int, peer unix.Sockaddr, err error) {
-	closed := s.raw.Read(func(listener uintptr) bool {
+	try := func(listener uintptr) bool {
 		for {
 			fd, peer, err = unix.Accept4(int(listener), unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
 			if !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.ECONNABORTED) {
 				return !errors.Is(err, unix.EAGAIN)
 			}
 		}
-	})
+	}
+	there := false
+	closed := s.raw.Control(func(listener uintptr) { there = try(listener) })
+	if closed == nil && !there {
+		closed = s.raw.Read(try)
+	}
 	if closed != nil {
 		return -1, nil, net.ErrClosed
 	}
@@ -156,44 +220,8 @@ func handOver(fd int, head []byte) (net.Conn, error) {
 	return &begun{Conn: c, head: bytes.Clone(head)}, nil
 }
 
-// A request is what a goroutine serves.
-type request struct {
-	*skimmed
-	*http.Request
-}
-
-// delegate lets a goroutine serve a request: one that has done it before, whose
-// stack has grown already, or a new one. Of those, a few wait for more.
-func (s *skim) delegate(r request) {
-	select {
-	case s.work <- r:
-		return
-	default:
-	}
-	go func() {
-		s.serve(r)
-		if s.waiting.Add(1) > maxWaiting {
-			s.waiting.Add(-1)
-			return
-		}
-		defer s.waiting.Add(-1)
-		for {
-			select {
-			case r := <-s.work:
-				s.serve(r)
-			case <-s.gone:
-				return
-			}
-		}
-	}()
-}
-
-// maxWaiting is how many goroutines wait for a request, at most.
-const maxWaiting = 16
-
 // serve answers one request.
-func (s *skim) serve(q request) {
-	c, r := q.skimmed, q.Request
+func (s *skim) serve(c *skimmed, r *http.Request) {
 	defer s.end()
 	defer c.finish()
 	defer func() {
