@@ -213,7 +213,7 @@ func BenchmarkBroadcastLight(b *testing.B) {
 	conns := make([]Conn, benchDevices)
 	r := &http.Request{ProtoMajor: 1, ProtoMinor: 1}
 	frame := []byte(strings.Repeat("x", benchFrame))
-	head := int64(len(responseHead(http.Header{}, nil)))
+	head := int64(len(responseHead(nil, http.Header{}, nil)))
 	await := fill(b, func(i int, c *net.TCPConn) {
 		fd, err := duplicate(c)
 		if err != nil {

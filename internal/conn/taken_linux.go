@@ -70,7 +70,9 @@ func (c *light) Serve(w http.ResponseWriter, _ *http.Request, first []byte, s St
 		s.Closed(ErrCut)
 		return // busy for ever: nobody runs it
 	}
-	head := responseHead(w.Header(), first)
+	scratch := l.scratches.Get().(*scratch)
+	defer l.scratches.Put(scratch)
+	head := bytes.Clone(responseHead(scratch.buf[:0], w.Header(), first))
 	err := c.take(w)
 	if err != nil {
 		s.Closed(err)
@@ -91,16 +93,14 @@ func (c *light) Serve(w http.ResponseWriter, _ *http.Request, first []byte, s St
 	}
 	// Spread over a quarter, or a crowd that came at once would be pinged at once.
 	l.wheel.put(c, l.keep-rand.Int64N(l.keep/4+1))
-	scratch := l.scratches.Get().(*scratch)
 	c.run(scratch)
-	l.scratches.Put(scratch)
 }
 
-// responseHead is the status line and the header, and the first bytes of the
+// responseHead appends the status line and the header, and the first bytes of the
 // body, which ends with the connection (RFC 9112 §6.3): frames that all
 // connections share can't carry the sizes of chunks.
-func responseHead(h http.Header, first []byte) []byte {
-	b := bytes.NewBuffer(make([]byte, 0, 512))
+func responseHead(dst []byte, h http.Header, first []byte) []byte {
+	b := bytes.NewBuffer(dst)
 	b.WriteString("HTTP/1.1 200 OK\r\n")
 	_ = h.Write(b) // a buffer takes everything
 	b.WriteString("Date: ")

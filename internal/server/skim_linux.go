@@ -101,6 +101,7 @@ func (s *skim) Accept() (net.Conn, error) {
 // waits for a handler that waits.
 func (s *skim) serveAll() {
 	var buf [4 << 10]byte // as large as net/http's: it takes what we hand over in one read
+	header := make(http.Header, 8)
 	for {
 		fd, peer, err := s.accept()
 		if err != nil {
@@ -113,7 +114,8 @@ func (s *skim) serveAll() {
 			s.accepting.Add(1)
 			go s.serveAll()
 		}
-		s.welcome(fd, peer, buf[:])
+		s.welcome(fd, peer, buf[:], header)
+		clear(header)
 		if s.accepting.Add(1) > maxAccepting {
 			s.accepting.Add(-1)
 			return
@@ -139,8 +141,8 @@ func (s *skim) report(err error) bool {
 	}
 }
 
-// welcome serves a connection, or hands it over.
-func (s *skim) welcome(fd int, peer unix.Sockaddr, buf []byte) {
+// welcome serves a connection, or hands it over. It works with buf and header.
+func (s *skim) welcome(fd int, peer unix.Sockaddr, buf []byte, header http.Header) {
 	place := s.enter()
 	if place == nil {
 		unix.Close(fd) //nolint:errcheck // nothing was promised
@@ -150,7 +152,7 @@ func (s *skim) welcome(fd int, peer unix.Sockaddr, buf []byte) {
 	head := buf[:max(n, 0)]
 	if r := s.plain(head); r != nil && s.begin() {
 		r.RemoteAddr = address(peer)
-		s.serve(&skimmed{fd: fd, place: place}, r)
+		s.serve(&skimmed{fd: fd, place: place, header: header}, r)
 		return
 	}
 	c, err := handOver(fd, head)
@@ -266,12 +268,7 @@ func (c *skimmed) Take() (fd int, release func()) {
 }
 
 // Header implements http.ResponseWriter.
-func (c *skimmed) Header() http.Header {
-	if c.header == nil {
-		c.header = make(http.Header, 8)
-	}
-	return c.header
-}
+func (c *skimmed) Header() http.Header { return c.header }
 
 // WriteHeader implements http.ResponseWriter.
 func (c *skimmed) WriteHeader(status int) {

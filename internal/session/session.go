@@ -145,7 +145,7 @@ func (s *Session) take(dst [][]byte, maxBytes int) (frames [][]byte, resume bool
 	defer s.mu.Unlock()
 	total := 0
 	if r := s.resync; r != nil {
-		dst = append(dst, frame.AppendResync(nil, r.at, r.reason, r.after))
+		dst = append(dst, frame.AppendResync(make([]byte, 0, resyncRoom), r.at, r.reason, r.after))
 		s.cursor, s.resync = r.at, nil
 	}
 	taken := 0
@@ -168,6 +168,9 @@ func (s *Session) take(dst [][]byte, maxBytes int) (frames [][]byte, resume bool
 	}
 	return dst, resume
 }
+
+// resyncRoom is enough for most resync frames.
+const resyncRoom = 112
 
 // encode is the frame of a message. An entry that is too large becomes a
 // resync that moves the cursor past it, or it would poison every resume.

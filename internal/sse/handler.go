@@ -240,13 +240,9 @@ func endReason(err error) session.EndReason {
 // further unparsed, and a bad one is told so on the stream: to a browser's
 // EventSource an error status would be final.
 func startOf(r *http.Request, groups []string) (shard.Start, error) {
-	query := r.URL.Query()
-	cursor, given := r.Header.Get("Last-Event-ID"), len(r.Header.Values("Last-Event-ID")) > 0
-	if !given {
-		cursor, given = query.Get("lastEventId"), query.Has("lastEventId")
-	}
+	cursor, given, from := asked(r)
 	if !given || cursor == "" {
-		switch from := query.Get("from"); from {
+		switch from {
 		case "":
 			return shard.Start{Reason: event.NoCursor}, nil
 		case "earliest":
@@ -263,6 +259,25 @@ func startOf(r *http.Request, groups []string) (shard.Start, error) {
 		return shard.Start{Reason: event.GroupsChanged}, nil
 	}
 	return shard.Start{Cursor: id}, nil
+}
+
+// asked is what a request says of its cursor: the header wins, and of several
+// parameters the first.
+func asked(r *http.Request) (cursor string, given bool, from string) {
+	header := r.Header.Values("Last-Event-ID")
+	begun := false
+	eachParameter(r.URL.RawQuery, func(name, value string) {
+		switch {
+		case name == "lastEventId" && !given:
+			cursor, given = value, true
+		case name == "from" && !begun:
+			from, begun = value, true
+		}
+	})
+	if len(header) > 0 {
+		cursor, given = header[0], true
+	}
+	return cursor, given, from
 }
 
 // acceptsEventStream reports whether an Accept header allows our media type

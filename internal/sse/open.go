@@ -3,7 +3,6 @@ package sse
 import (
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 
 	"downlink/internal/event"
@@ -12,14 +11,21 @@ import (
 // Open identifies a device by what it says of itself, ?device= and ?group=.
 // It is for auth "none" only.
 func Open(r *http.Request) (Identity, error) {
-	query := r.URL.Query()
-	if len(query["device"]) != 1 {
+	var id Identity
+	devices := 0
+	eachParameter(r.URL.RawQuery, func(name, value string) {
+		// A session keeps them for as long as it lives, and nothing else of the
+		// request.
+		switch name {
+		case "device":
+			id.Device = strings.Clone(value)
+			devices++
+		case "group":
+			id.Groups = append(id.Groups, strings.Clone(value))
+		}
+	})
+	if devices != 1 {
 		return Identity{}, &RefusedError{http.StatusBadRequest, "name the device once: /events?device=ID"}
-	}
-	// A session keeps them for as long as it lives, and nothing else of the request.
-	id := Identity{Device: strings.Clone(query.Get("device")), Groups: slices.Clone(query["group"])}
-	for i, g := range id.Groups {
-		id.Groups[i] = strings.Clone(g)
 	}
 	if err := event.ValidateDevice(id.Device); err != nil {
 		return Identity{}, fmt.Errorf("?device=: %w", err)
