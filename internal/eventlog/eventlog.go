@@ -110,6 +110,20 @@ type Result struct {
 	Err      error      // nil only if all IDs stand
 }
 
+// NewResults makes a result for each Append, with a zero ID for each event.
+func NewResults(batch []Append) []Result {
+	events := 0
+	for i := range batch {
+		events += len(batch[i].Events)
+	}
+	results, ids := make([]Result, len(batch)), make([]event.ID, events)
+	for i := range batch {
+		n := len(batch[i].Events)
+		results[i].IDs, ids = ids[:n:n], ids[n:]
+	}
+	return results
+}
+
 // A Question asks whether a cursor may be served.
 type Question struct {
 	Cursor event.ID

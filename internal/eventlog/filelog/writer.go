@@ -59,23 +59,9 @@ func late(ctx context.Context) error {
 }
 
 func failAll(batch []eventlog.Append, err error) []eventlog.Result {
-	results := newResults(batch)
+	results := eventlog.NewResults(batch)
 	for i := range results {
 		results[i].Err = err
-	}
-	return results
-}
-
-// newResults makes a result for each Append, with a zero ID for each event.
-func newResults(batch []eventlog.Append) []eventlog.Result {
-	events := 0
-	for i := range batch {
-		events += len(batch[i].Events)
-	}
-	results, ids := make([]eventlog.Result, len(batch)), make([]event.ID, events)
-	for i := range batch {
-		n := len(batch[i].Events)
-		results[i].IDs, ids = ids[:n:n], ids[n:]
 	}
 	return results
 }
@@ -187,7 +173,7 @@ func (g *group) addAll(r *request) []eventlog.Result {
 	if err := g.refusal(r); err != nil {
 		return failAll(r.appends, err)
 	}
-	results := newResults(r.appends)
+	results := eventlog.NewResults(r.appends)
 	for i := range r.appends {
 		g.add(&r.appends[i], &results[i])
 	}

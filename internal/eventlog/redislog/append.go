@@ -25,7 +25,7 @@ func (l *Log) Append(ctx context.Context, batch []eventlog.Append) []eventlog.Re
 		ctx, cancel = context.WithTimeout(ctx, l.opts.CallTimeout)
 		defer cancel()
 	}
-	results := newResults(batch)
+	results := eventlog.NewResults(batch)
 	pipes := make([]*pipe, 0, 1) // one for each server, of which there are few
 	for i := range batch {
 		s, err := l.shard(batch[i].Shard)
@@ -48,20 +48,6 @@ func (l *Log) Append(ctx context.Context, batch []eventlog.Append) []eventlog.Re
 	}
 	for _, p := range pipes {
 		p.finish(ctx)
-	}
-	return results
-}
-
-// newResults makes a result with room for its IDs for each Append.
-func newResults(batch []eventlog.Append) []eventlog.Result {
-	events := 0
-	for i := range batch {
-		events += len(batch[i].Events)
-	}
-	results, ids := make([]eventlog.Result, len(batch)), make([]event.ID, events)
-	for i := range batch {
-		n := len(batch[i].Events)
-		results[i].IDs, ids = ids[:n:n], ids[n:]
 	}
 	return results
 }
