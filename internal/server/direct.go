@@ -3,10 +3,8 @@ package server
 import (
 	"bytes"
 	"context"
-	"errors"
 	"net"
 	"net/http"
-	"runtime/debug"
 	"strconv"
 	"sync"
 	"time"
@@ -29,53 +27,34 @@ type direct struct {
 	opts Options
 	path []byte // as a request begins
 
-	accepting sync.Once
-	handed    chan net.Conn // for net/http
-	failed    chan error    // of the socket
-	gone      chan struct{} // closed by Close
+	*remainder
 	*inFlight
 
-	mu    sync.Mutex
-	conns map[*directConn]bool // whether it is between two requests
+	mu   sync.Mutex
+	open map[*directConn]bool // whether it is between two requests
 }
 
 func directly(l limited, o Options) listener {
 	return &direct{
 		limited: l, opts: o, path: []byte(http.MethodPost + " " + o.BriefPath + " "),
-		handed: make(chan net.Conn), failed: make(chan error), gone: make(chan struct{}),
-		inFlight: newInFlight(), conns: make(map[*directConn]bool),
+		remainder: newRemainder(), inFlight: newInFlight(), open: make(map[*directConn]bool),
 	}
 }
 
 // Accept returns what isn't brief.
 func (d *direct) Accept() (net.Conn, error) {
-	d.accepting.Do(func() { go d.accept() })
-	select {
-	case c := <-d.handed:
-		return c, nil
-	case err := <-d.failed:
-		return nil, err
-	case <-d.gone:
-		return nil, net.ErrClosed
-	}
+	return d.remainder.accept(func() { go d.serveAll() })
 }
 
-// accept lets connections in until the socket is closed. It passes errors on
-// when net/http asks for the next connection: it waits a moment after those
-// that pass.
-func (d *direct) accept() {
+// serveAll lets connections in until the socket is closed.
+func (d *direct) serveAll() {
 	for {
 		c, err := d.limited.Accept()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
 		if err != nil {
-			select {
-			case d.failed <- err:
-				continue
-			case <-d.gone:
+			if !d.report(err) {
 				return
 			}
+			continue
 		}
 		if limited, ok := c.(*limitedConn); ok { // as limited.Accept makes them
 			go d.serve(newDirectConn(limited))
@@ -89,13 +68,8 @@ func (d *direct) Close() error {
 	err := d.limited.Close()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	select {
-	case <-d.gone:
-		return err
-	default:
-		close(d.gone)
-	}
-	for c, idle := range d.conns {
+	d.remainder.close()
+	for c, idle := range d.open {
 		if idle {
 			c.close()
 		}
@@ -115,7 +89,7 @@ func (d *direct) waits(c *directConn, yes bool) bool {
 	case <-d.gone:
 		return false
 	default:
-		d.conns[c] = yes
+		d.open[c] = yes
 		return true
 	}
 }
@@ -123,7 +97,7 @@ func (d *direct) waits(c *directConn, yes bool) bool {
 func (d *direct) forget(c *directConn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	delete(d.conns, c)
+	delete(d.open, c)
 }
 
 // serve answers a connection's requests until one isn't brief.
@@ -166,19 +140,15 @@ func (d *direct) handOver(c *directConn, first []byte) {
 		return
 	}
 	c.conn.Replace(&begun{Conn: c.conn.Conn, head: bytes.Clone(first)})
-	select {
-	case d.handed <- c.conn:
-	case <-d.gone:
-		c.close()
-	}
+	d.give(c.conn)
 }
 
 // answer passes a request to the handler and writes what it says; false if the
 // connection is of no use after that.
 func (d *direct) answer(c *directConn, r *http.Request) (goesOn bool) {
 	defer func() {
-		if p := recover(); p != nil && p != http.ErrAbortHandler { //nolint:errorlint // compared as net/http does
-			d.opts.Logger.Error("answering a request panicked; its connection is closed", "panic", p, "stack", string(debug.Stack()))
+		if p := recover(); p != nil {
+			logPanic(d.opts.Logger, p)
 		}
 	}()
 	c.reset()

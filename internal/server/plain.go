@@ -1,12 +1,80 @@
 package server
 
 import (
+	"errors"
+	"log/slog"
 	"net"
+	"net/http"
+	"runtime/debug"
 	"strings"
+	"sync"
 )
 
 // What skim and direct have in common: they answer only what they understand
 // at once, and net/http goes on with the rest.
+
+// A remainder is what a listener that answers some requests itself leaves to
+// net/http, which asks for it as for connections. Safe for concurrent use.
+type remainder struct {
+	conns chan net.Conn
+	errs  chan error    // of the socket
+	gone  chan struct{} // closed by close
+
+	beginning, ending sync.Once
+}
+
+func newRemainder() *remainder {
+	return &remainder{conns: make(chan net.Conn), errs: make(chan error), gone: make(chan struct{})}
+}
+
+// accept waits for what is given or reported; begin is called first, once.
+func (r *remainder) accept(begin func()) (net.Conn, error) {
+	r.beginning.Do(begin)
+	select {
+	case c := <-r.conns:
+		return c, nil
+	case err := <-r.errs:
+		return nil, err
+	case <-r.gone:
+		return nil, net.ErrClosed
+	}
+}
+
+// give hands a connection to net/http, or closes it if nobody asks any more.
+func (r *remainder) give(c net.Conn) {
+	select {
+	case r.conns <- c:
+	case <-r.gone:
+		_ = c.Close() // nothing was promised
+	}
+}
+
+// report passes an error of the socket on when net/http asks for the next
+// connection: it waits a moment after those that pass. False: the socket is
+// closed.
+func (r *remainder) report(err error) bool {
+	if errors.Is(err, net.ErrClosed) {
+		return false
+	}
+	select {
+	case r.errs <- err:
+		return true
+	case <-r.gone:
+		return false
+	}
+}
+
+func (r *remainder) close() { r.ending.Do(func() { close(r.gone) }) }
+
+// logPanic logs what a handler panicked with, unless it only wanted to abort its
+// answer (http.ErrAbortHandler); it reports whether it did.
+func logPanic(log *slog.Logger, p any) bool {
+	if p == http.ErrAbortHandler { //nolint:errorlint // compared as net/http does
+		return false
+	}
+	log.Error("answering a request panicked; its connection is closed", "panic", p, "stack", string(debug.Stack()))
+	return true
+}
 
 // oneLine is a header's value without line ends, which would let it end the
 // header (RFC 9110 §5.5).

@@ -10,8 +10,6 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"runtime/debug"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -38,13 +36,10 @@ type skim struct {
 	file    *os.File // the listening socket again, watched by Go's poller
 	raw     syscall.RawConn
 	like    *http.Request // what is the same for all requests
-	handed  chan net.Conn // for net/http
-	failed  chan error    // of the socket
-	gone    chan struct{} // closed by Close
 
-	starting, closing sync.Once
-	accepting         atomic.Int32 // goroutines that accept, or will at once
+	accepting atomic.Int32 // goroutines that accept, or will at once
 
+	*remainder
 	*inFlight
 }
 
@@ -61,8 +56,7 @@ func skimming(l limited, o Options) (listener, error) {
 	}
 	s := &skim{
 		limited: l, path: o.StreamPath, handler: o.Stream, log: o.Logger, file: file,
-		like: new(http.Request), handed: make(chan net.Conn), failed: make(chan error), gone: make(chan struct{}),
-		inFlight: newInFlight(),
+		like: new(http.Request), remainder: newRemainder(), inFlight: newInFlight(),
 	}
 	if s.raw, err = file.SyscallConn(); err != nil {
 		return nil, errors.Join(err, file.Close())
@@ -72,7 +66,7 @@ func skimming(l limited, o Options) (listener, error) {
 
 // Close implements net.Listener.
 func (s *skim) Close() error {
-	s.closing.Do(func() { close(s.gone) })
+	s.remainder.close()
 	return errors.Join(s.file.Close(), s.limited.Close())
 }
 
@@ -81,18 +75,10 @@ func (s *skim) drain(ctx context.Context) { s.inFlight.drain(ctx) }
 
 // Accept returns what isn't plain.
 func (s *skim) Accept() (net.Conn, error) {
-	s.starting.Do(func() {
+	return s.remainder.accept(func() {
 		s.accepting.Add(1)
 		go s.serveAll()
 	})
-	select {
-	case c := <-s.handed:
-		return c, nil
-	case err := <-s.failed:
-		return nil, err
-	case <-s.gone:
-		return nil, net.ErrClosed
-	}
 }
 
 // serveAll accepts connections and serves what is plain, one after the other.
@@ -126,21 +112,6 @@ func (s *skim) serveAll() {
 // maxAccepting is how many goroutines wait for connections, at most.
 const maxAccepting = 8
 
-// report passes an error of the socket on when net/http asks for the next
-// connection: it waits a moment after those that pass. False: the socket is
-// closed.
-func (s *skim) report(err error) bool {
-	if errors.Is(err, net.ErrClosed) {
-		return false
-	}
-	select {
-	case s.failed <- err:
-		return true
-	case <-s.gone:
-		return false
-	}
-}
-
 // welcome serves a connection, or hands it over. It works with buf and header.
 func (s *skim) welcome(fd int, peer unix.Sockaddr, buf []byte, header http.Header) {
 	place := s.enter()
@@ -160,12 +131,7 @@ func (s *skim) welcome(fd int, peer unix.Sockaddr, buf []byte, header http.Heade
 		place.release()
 		return // the client is gone
 	}
-	select {
-	case s.handed <- &limitedConn{Conn: c, place: place}:
-	case <-s.gone:
-		_ = c.Close() // nothing was promised
-		place.release()
-	}
+	s.give(&limitedConn{Conn: c, place: place})
 }
 
 // accept is the next connection. It waits only if there is none: waiting is
@@ -227,8 +193,7 @@ func (s *skim) serve(c *skimmed, r *http.Request) {
 	defer s.end()
 	defer c.finish()
 	defer func() {
-		if p := recover(); p != nil && p != http.ErrAbortHandler { //nolint:errorlint // compared as net/http does
-			s.log.Error("answering a request panicked; its connection is closed", "panic", p, "stack", string(debug.Stack()))
+		if p := recover(); p != nil && logPanic(s.log, p) {
 			c.body.Reset()
 		}
 	}()
