@@ -96,14 +96,12 @@ func broadcastTable(s scale, at site) table {
 
 // targetedLoad is events for one device each, one event a request.
 func targetedLoad(s scale, rate int, d time.Duration) []string {
-	load := []string{"targeted", "--devices", s.devices(10_000), "--payload", "300", "--publishers", "32",
-		"--duration", s.lasting(d), "--warmup", s.lasting(3 * time.Second), "--rate", "0"}
-	if rate > 0 {
-		load[len(load)-1] = s.rate(rate)
-	} else {
-		load = append(load, "--publishers", "64") // enough for everybody to be busy
+	pace, publishers := s.rate(rate), "32"
+	if rate == 0 {
+		pace, publishers = "0", "64" // flat out: enough for everybody to be busy
 	}
-	return load
+	return []string{"targeted", "--devices", s.devices(10_000), "--payload", "300", "--publishers", publishers,
+		"--duration", s.lasting(d), "--warmup", s.lasting(3 * time.Second), "--rate", pace}
 }
 
 func targetedColumns() []column {
