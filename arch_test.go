@@ -63,7 +63,8 @@ var rules = map[string]rule{
 	"shard":   {may: "event eventlog frame backoff", mods: xtime, why: "memory and the log behind it; it knows subscribers, not sessions"},
 	"session": {may: "event eventlog frame shard", why: "knows where it reads, not what it is written to; of eventlog only the words"},
 	"conn":    {mods: xsys, why: "moves bytes to sockets and knows nothing of events"},
-	"sse":     {may: "event frame backoff shard session conn", why: "joins a session with a connection; of shard only where to begin"},
+	"door":    {may: "event backoff shard", why: "who may pass, and where it begins; of shard only that"},
+	"sse":     {may: "frame backoff shard session conn door", why: "joins a session with a connection"},
 
 	// The edges: none of them is imported by the flow.
 	"config":  {mods: kong + " " + yaml, why: "packages see plain Options, never the configuration"},
@@ -75,7 +76,7 @@ var rules = map[string]rule{
 
 	// Assembly.
 	"gateway": {
-		may:  "event frame problem backoff eventlog eventlog/redislog eventlog/filelog publish tail sweep shard session conn sse metrics server auth certs reload",
+		may:  "event frame problem backoff eventlog eventlog/redislog eventlog/filelog publish tail sweep shard session conn door sse metrics server auth certs reload",
 		mods: prometheus,
 		why:  "the one place that knows every stage's concrete type; it takes Options too, so that a test can run three in one process",
 	},

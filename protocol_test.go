@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"downlink/internal/door"
 	"downlink/internal/event"
 	"downlink/internal/frame"
-	"downlink/internal/sse"
 )
 
 const protocol = "docs/protocol.md"
@@ -162,7 +162,7 @@ func TestReasonsAreDocumented(t *testing.T) {
 		t.Errorf("%s explains %q, which is no reason", protocol, left)
 	}
 	text := read(t, protocol)
-	for _, refusal := range sse.Refusals() {
+	for _, refusal := range door.Refusals() {
 		if !strings.Contains(text, "`"+string(refusal)+"`") {
 			t.Errorf("%s doesn't explain the refusal %q", protocol, refusal)
 		}

@@ -5,10 +5,10 @@ import (
 	"testing"
 
 	"downlink/internal/auth"
+	"downlink/internal/door"
 	"downlink/internal/event"
 	"downlink/internal/eventlog"
 	"downlink/internal/session"
-	"downlink/internal/sse"
 )
 
 // TestEveryWordIsExplained: whoever searches the troubleshooting page for a
@@ -23,7 +23,7 @@ func TestEveryWordIsExplained(t *testing.T) {
 	for _, r := range session.EndReasons() {
 		heading("end", string(r))
 	}
-	for _, r := range sse.Refusals() {
+	for _, r := range door.Refusals() {
 		heading("refusal", string(r))
 	}
 	for _, f := range auth.Failures() {

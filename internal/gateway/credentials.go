@@ -11,8 +11,8 @@ import (
 
 	"downlink/internal/auth"
 	"downlink/internal/certs"
+	"downlink/internal/door"
 	"downlink/internal/reload"
-	"downlink/internal/sse"
 )
 
 // TokenOptions say how devices' tokens are checked. Metrics and Logger are the
@@ -106,16 +106,16 @@ func (c *credentials) run(ctx context.Context) {
 func (c *credentials) ready() bool { return c.verifier == nil || c.verifier.Ready() }
 
 // identify says who asks for a stream, in the words of the device endpoint.
-func (c *credentials) identify(r *http.Request) (sse.Identity, error) {
+func (c *credentials) identify(r *http.Request) (door.Identity, error) {
 	if c.verifier == nil {
-		return sse.Open(r)
+		return door.Open(r)
 	}
 	id, err := c.verifier.Identify(r)
 	if errors.Is(err, auth.ErrKeysUnavailable) {
-		return sse.Identity{}, &sse.LaterError{Refusal: sse.RefusedNoKeys}
+		return door.Identity{}, &door.LaterError{Refusal: door.RefusedNoKeys}
 	}
 	if refused, ok := errors.AsType[*auth.Error](err); ok {
-		return sse.Identity{}, &sse.UnauthorizedError{Status: refused.Status(), Reason: refused.Error(), Challenge: refused.Challenge()}
+		return door.Identity{}, &door.UnauthorizedError{Status: refused.Status(), Reason: refused.Error(), Challenge: refused.Challenge()}
 	}
-	return sse.Identity{Device: id.Device, Groups: id.Groups, Expires: id.Expires}, err
+	return door.Identity{Device: id.Device, Groups: id.Groups, Expires: id.Expires}, err
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"downlink/internal/conn"
+	"downlink/internal/door"
 	"downlink/internal/eventlog"
 	"downlink/internal/publish"
 	"downlink/internal/session"
@@ -57,8 +58,8 @@ func startFlow(o Options, log eventlog.Log, c *credentials, m instruments, reg p
 		Metrics: m.tail, Logger: o.Logger.With("part", "tail"),
 	})
 	f.events = sse.New(sse.Options{
-		Identify: c.identify, Shards: f.shards,
-		Driver:  f.driver,
+		Door:   door.New(door.Options{Identify: c.identify, Retry: o.Retry, Metrics: m.door}),
+		Shards: f.shards, Driver: f.driver,
 		Session: session.Options{MaxPending: o.PendingEvents, MaxBytes: o.PendingBytes},
 		Retry:   o.Retry, MaxAge: o.MaxConnectionAge,
 		Metrics: m.sse, Logger: o.Logger.With("part", "sse"),

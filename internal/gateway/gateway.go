@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"downlink/internal/backoff"
+	"downlink/internal/door"
 	"downlink/internal/eventlog"
 	"downlink/internal/metrics"
 	"downlink/internal/problem"
@@ -95,7 +96,7 @@ func New(o Options) (*Gateway, error) {
 	if why := g.identity.trouble(); why != "" {
 		o.Logger.Warn("the certificate is likely to be regretted", "why", why)
 	}
-	g.starting = sse.Starting(o.Retry, g.metrics.sse)
+	g.starting = sse.Starting(door.New(door.Options{Retry: o.Retry, Metrics: g.metrics.door}))
 	devices, backends, err := shareDescriptors()
 	if err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ import (
 
 	"downlink/internal/auth"
 	"downlink/internal/certs"
+	"downlink/internal/door"
 	"downlink/internal/eventlog"
 	"downlink/internal/eventlog/filelog"
 	"downlink/internal/eventlog/redislog"
@@ -27,6 +28,7 @@ type instruments struct {
 	tail    *tail.Metrics
 	shard   *shard.Metrics
 	sweep   *sweep.Metrics
+	door    *door.Metrics
 	sse     *sse.Metrics
 	server  *server.Metrics
 	auth    *auth.Metrics
@@ -42,6 +44,7 @@ func newInstruments(reg prometheus.Registerer) instruments {
 		tail:    tail.NewMetrics(reg),
 		shard:   shard.NewMetrics(reg),
 		sweep:   sweep.NewMetrics(reg),
+		door:    door.NewMetrics(reg),
 		sse:     sse.NewMetrics(reg),
 		server:  server.NewMetrics(reg, deviceListener, backendListener),
 		auth:    auth.NewMetrics(reg),

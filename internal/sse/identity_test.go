@@ -10,8 +10,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"downlink/internal/door"
 	"downlink/internal/session"
 )
 
@@ -90,40 +92,52 @@ func TestWhatEndsFirst(t *testing.T) {
 	}
 }
 
-// TestUnidentified: each kind of "no" has its answer, and none leaves a session.
-func TestUnidentified(t *testing.T) {
-	var answer error
-	r := newRig(t, func(o *Options) {
-		o.Identify = func(*http.Request) (Identity, error) { return Identity{}, answer }
-	})
-	for _, c := range []struct {
-		err       error
-		status    int
-		challenge string
-		refused   string
-		body      string
-	}{
-		{&UnauthorizedError{Status: 401, Reason: "it is old", Challenge: "Bearer x"}, 401, "Bearer x", "", "it is old"},
-		{&UnauthorizedError{Status: 400, Reason: "two of them", Challenge: "Bearer y"}, 400, "Bearer y", "", "two of them"},
-		{&LaterError{RefusedNoKeys}, 200, "", "keys_unavailable", ": refused: keys_unavailable"},
-		{&RefusedError{http.StatusNotFound, "not here"}, 404, "", "", "not here"},
-		{errors.New("odd"), 400, "", "", "odd"},
-	} {
-		answer = c.err
+// TestNobodyPasses: each kind of "no" has its answer, and none leaves a session.
+func TestNobodyPasses(t *testing.T) {
+	var (
+		answer  error
+		revoked bool
+	)
+	r := newRigBehind(t, door.Options{
+		Identify: func(*http.Request) (door.Identity, error) {
+			return door.Identity{Device: "a", Cookie: "ticket=1"}, answer
+		},
+		Revoked: func(device string) bool { return revoked && device == "a" },
+		Admit:   func(*http.Request, door.Identity) door.Refusal { return door.RefusedDraining },
+	}, nil)
+	check := func(err error, status int, header, value, says string) {
+		t.Helper()
+		answer = err
 		_, resp, body := r.get("/events")
 		text, err := io.ReadAll(body)
-		if err != nil || resp.StatusCode != c.status || resp.Header.Get("WWW-Authenticate") != c.challenge ||
-			resp.Header.Get("Downlink-Refused") != c.refused || !strings.Contains(string(text), c.body) {
-			t.Errorf("%v: %s %v %q, %v", c.err, resp.Status, resp.Header, text, err)
+		if err != nil || resp.StatusCode != status || resp.Header.Get(header) != value || !strings.Contains(string(text), says) {
+			t.Errorf("%v: %s %v %q, %v", answer, resp.Status, resp.Header, text, err)
 		}
-		if c.status == 401 && resp.Header.Get("Cache-Control") != "no-store" {
-			t.Errorf("a 401 may be kept by a cache: %v", resp.Header)
+		if (status == 401 || status == 204) && resp.Header.Get("Cache-Control") != "no-store" {
+			t.Errorf("a %d may be kept by a cache: %v", status, resp.Header)
+		}
+		if got := resp.Header.Get("Set-Cookie"); (got == "") != (answer != nil) {
+			t.Errorf("%v sets the cookie %q", answer, got)
 		}
 	}
-	if n := testutil.ToFloat64(r.metrics.Connections); n != 0 {
-		t.Errorf("%v streams were opened", n)
-	}
-	if n := testutil.ToFloat64(r.metrics.Rejected); n != 4 {
-		t.Errorf("%v rejections are counted", n)
+	check(&door.UnauthorizedError{Status: 401, Reason: "it is old", Challenge: "Bearer x"}, 401, "WWW-Authenticate", "Bearer x", "it is old")
+	check(&door.UnauthorizedError{Status: 400, Reason: "two of them", Challenge: "Bearer y"}, 400, "WWW-Authenticate", "Bearer y", "two of them")
+	check(&door.LaterError{Refusal: door.RefusedNoKeys}, 200, "Downlink-Refused", "keys_unavailable", ": refused: keys_unavailable")
+	check(&door.RefusedError{Status: http.StatusNotFound, Reason: "not here"}, 404, "Downlink-Refused", "", "not here")
+	check(errors.New("odd"), 400, "Downlink-Refused", "", "odd")
+	check(nil, 200, "Downlink-Refused", "draining", ": refused: draining")
+	revoked = true
+	check(nil, 204, "Downlink-Refused", "", "")
+	for name, c := range map[string]struct {
+		counter prometheus.Counter
+		want    float64
+	}{
+		"streams":    {r.metrics.Connections, 0},
+		"rejections": {r.refused.Rejected, 4},
+		"revoked":    {r.refused.Revoked, 1},
+	} {
+		if n := testutil.ToFloat64(c.counter); n != c.want {
+			t.Errorf("%s: %v are counted, want %v", name, n, c.want)
+		}
 	}
 }

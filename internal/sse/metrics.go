@@ -11,9 +11,7 @@ import (
 type Metrics struct {
 	Active      prometheus.Gauge
 	Connections prometheus.Counter
-	Rejected    prometheus.Counter
 	ends        *prometheus.CounterVec
-	refusals    *prometheus.CounterVec
 }
 
 // NewMetrics registers the metrics; reg may be nil.
@@ -26,25 +24,14 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		Connections: with.NewCounter(prometheus.CounterOpts{
 			Name: "downlink_connections_total", Help: "Streams that were opened.",
 		}),
-		Rejected: with.NewCounter(prometheus.CounterOpts{
-			Name: "downlink_requests_rejected_total", Help: "Requests that can't become a stream: method, Accept header, device, body, or a token that is missing or not accepted.",
-		}),
 		ends: with.NewCounterVec(prometheus.CounterOpts{
 			Name: "downlink_session_ends_total", Help: "Streams that ended, by reason.",
-		}, []string{"reason"}),
-		refusals: with.NewCounterVec(prometheus.CounterOpts{
-			Name: "downlink_refused_total", Help: "Streams that were refused with a time to come back, by reason.",
 		}, []string{"reason"}),
 	}
 	for _, r := range session.EndReasons() {
 		m.ends.WithLabelValues(string(r))
 	}
-	for _, r := range Refusals() {
-		m.refusals.WithLabelValues(string(r))
-	}
 	return m
 }
 
 func (m *Metrics) ended(reason session.EndReason) { m.ends.WithLabelValues(string(reason)).Inc() }
-
-func (m *Metrics) refused(why Refusal) { m.refusals.WithLabelValues(string(why)).Inc() }

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"downlink/internal/conn"
+	"downlink/internal/door"
 	"downlink/internal/event"
 	"downlink/internal/eventlog"
 	"downlink/internal/session"
@@ -44,19 +45,26 @@ type rig struct {
 	handler *Handler
 	server  *httptest.Server
 	metrics *Metrics
+	refused *door.Metrics
 	head    event.ID
 }
 
 // newRig serves one shard whose position is 1000-0.
 func newRig(t *testing.T, change func(*Options)) *rig {
+	return newRigBehind(t, door.Options{Identify: door.Open}, change)
+}
+
+// newRigBehind has another door.
+func newRigBehind(t *testing.T, before door.Options, change func(*Options)) *rig {
 	t.Helper()
-	r := &rig{t: t, head: event.ID{Ms: 1000}, metrics: NewMetrics(prometheus.NewRegistry())}
+	r := &rig{t: t, head: event.ID{Ms: 1000}, metrics: NewMetrics(prometheus.NewRegistry()), refused: door.NewMetrics(nil)}
 	r.shards = shard.NewSet(away{}, shard.Options{
 		Shards: 1, HotBytes: 64 << 20, StreamsPerDevice: 2, MaxLaps: 1, Pacer: shard.NewPacer(0), Metrics: shard.NewMetrics(nil),
 	})
 	r.shards.Start(0, r.head)
+	before.Retry, before.Metrics = 3*time.Second, r.refused
 	opts := Options{
-		Identify: Open, Shards: r.shards,
+		Door: door.New(before), Shards: r.shards,
 		Driver:  conn.Ordinary{KeepAlive: time.Minute, WriteTimeout: 10 * time.Second},
 		Session: session.Options{MaxPending: 100, MaxBytes: 1 << 20},
 		Retry:   3 * time.Second, Metrics: r.metrics, Logger: slog.New(slog.DiscardHandler),

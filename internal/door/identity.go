@@ -1,4 +1,4 @@
-package sse
+package door
 
 import (
 	"errors"
@@ -10,13 +10,9 @@ import (
 type Identity struct {
 	Device  string
 	Groups  []string  // without prefix
-	Expires time.Time // the stream ends then, spread over expirySpread; zero: never
+	Expires time.Time // what it gets ends then; zero: never
+	Cookie  string    // value of a Set-Cookie that the answer has to carry; may be empty
 }
-
-// expirySpread is how much longer than Identity.Expires a stream lasts at
-// most. Without it thousands of tokens made in one second would end, and come
-// back, in one.
-const expirySpread = 5 * time.Second
 
 // An UnauthorizedError is a request that proves no identity. Its answer is
 // final, for a native EventSource too: it must not try on with that token.
@@ -36,18 +32,17 @@ type LaterError struct {
 func (e *LaterError) Error() string { return "come back later: " + string(e.Refusal) }
 
 // unidentified answers a request whose sender isn't known.
-func (f *refusals) unidentified(w http.ResponseWriter, r *http.Request, err error) {
+func (d *Door) unidentified(w http.ResponseWriter, r *http.Request, as Dialect, err error) {
 	if later, ok := errors.AsType[*LaterError](err); ok {
-		header(w, r, nil)
-		f.refuse(w, r, later.Refusal)
+		d.Refuse(w, r, as, later.Refusal)
 		return
 	}
 	if denied, ok := errors.AsType[*UnauthorizedError](err); ok {
-		f.opts.Metrics.Rejected.Inc()
+		d.opts.Metrics.Rejected.Inc()
 		w.Header().Set("WWW-Authenticate", denied.Challenge)
 		w.Header().Set("Cache-Control", "no-store")
 		http.Error(w, denied.Reason, denied.Status)
 		return
 	}
-	f.reject(w, err)
+	d.reject(w, err)
 }

@@ -1,4 +1,4 @@
-package sse
+package door
 
 import (
 	"crypto/sha256"
@@ -6,15 +6,16 @@ import (
 	"slices"
 )
 
-// groupsHeader carries an opaque value that stands for the device's groups. A
+// GroupsHeader carries an opaque value that stands for the device's groups. A
 // client sends back what it got with its cursor: if the groups have changed
 // since, events of the new ones lie before the cursor, unseen.
-const groupsHeader = "Downlink-Groups"
+const GroupsHeader = "Downlink-Groups"
 
 // noGroups is the value of a device without groups, as nearly all are.
 const noGroups = "47DEQpj8HBSa-_TI"
 
-func groupsValue(groups []string) string {
+// GroupsValue is the value that stands for these groups, in any order.
+func GroupsValue(groups []string) string {
 	if len(groups) == 0 {
 		return noGroups
 	}

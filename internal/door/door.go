@@ -1,0 +1,162 @@
+// Package door owns what is decided before a device gets anything: who asks,
+// whether it may, where it wants to begin, and how "no" is said. It opens no
+// session and sends no event. Its invariant: whoever passes is identified, and
+// a cursor is never a reason for an error.
+package door
+
+import (
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"downlink/internal/shard"
+)
+
+// Options for a Door.
+type Options struct {
+	// Identify says who asks. An error is shown to the client as it is: a
+	// *LaterError as a refusal, an *UnauthorizedError or *RefusedError with its
+	// status, any other with 400.
+	Identify func(*http.Request) (Identity, error)
+	// Revoked reports whether a device was shut out until further notice. Nil:
+	// none is.
+	Revoked func(device string) bool
+	// Admit is asked last: empty means welcome. Nil: everybody is.
+	Admit   func(*http.Request, Identity) Refusal
+	Retry   time.Duration // base of the time after which a refused client comes back, jittered by half
+	Metrics *Metrics
+}
+
+// A Dialect is how an endpoint speaks.
+type Dialect struct {
+	Media string // what it sends; a request's Accept must allow it
+	// Later says "come back after this time" with status 200, to a client that
+	// takes every other status as final. Nil: the endpoint has no such clients.
+	Later func(w http.ResponseWriter, retry time.Duration, why Refusal)
+}
+
+// A Door lets requests of devices pass. Safe for concurrent use.
+type Door struct {
+	opts Options
+	held chan struct{} // a place for each refusal that is held back
+}
+
+// New makes a door.
+func New(o Options) *Door { return &Door{opts: o, held: make(chan struct{}, maxHeld)} }
+
+// A Pass is a request that may have what it asks for.
+type Pass struct {
+	Identity
+	Start shard.Start
+}
+
+// Enter lets a request pass, or answers it. What it sets in the header of the
+// answer belongs to both.
+func (d *Door) Enter(w http.ResponseWriter, r *http.Request, as Dialect) (p Pass, ok bool) {
+	if !d.acceptable(w, r, as) {
+		return Pass{}, false
+	}
+	id, err := d.opts.Identify(r)
+	if err != nil {
+		d.unidentified(w, r, as, err)
+		return Pass{}, false
+	}
+	if id.Cookie != "" {
+		w.Header().Set("Set-Cookie", id.Cookie)
+	}
+	if d.opts.Revoked != nil && d.opts.Revoked(id.Device) {
+		d.opts.Metrics.Revoked.Inc()
+		w.Header().Set("Cache-Control", "no-store")
+		w.WriteHeader(http.StatusNoContent) // it stops an EventSource for good
+		return Pass{}, false
+	}
+	start, err := startOf(r, id.Groups)
+	if err != nil {
+		d.reject(w, err)
+		return Pass{}, false
+	}
+	if d.opts.Admit != nil {
+		if why := d.opts.Admit(r, id); why != "" {
+			d.Refuse(w, r, as, why)
+			return Pass{}, false
+		}
+	}
+	return Pass{Identity: id, Start: start}, true
+}
+
+const allowed = "GET, HEAD, OPTIONS"
+
+// acceptable settles everything that can't become an answer, whoever asks.
+func (d *Door) acceptable(w http.ResponseWriter, r *http.Request, as Dialect) bool {
+	switch r.Method {
+	case http.MethodGet, http.MethodHead:
+	case http.MethodOptions:
+		w.Header().Set("Allow", allowed)
+		w.WriteHeader(http.StatusNoContent)
+		return false
+	default:
+		w.Header().Set("Allow", allowed)
+		d.reject(w, &RefusedError{http.StatusMethodNotAllowed, "events are read with GET; publish on the back-end listener"})
+		return false
+	}
+	if !accepts(r.Header.Values("Accept"), as.Media) {
+		d.reject(w, &RefusedError{http.StatusNotAcceptable, "this endpoint sends " + as.Media + " only; ask for it in Accept, or leave Accept out"})
+		return false
+	}
+	if r.ContentLength != 0 && !settleBody(w, r) {
+		w.Header().Set("Connection", "close")
+		d.reject(w, &RefusedError{http.StatusRequestEntityTooLarge, "a GET for events has no body"})
+		return false
+	}
+	return true
+}
+
+// maxBody is how much of a body that a GET shouldn't have is read and thrown
+// away, and for how long. An unread body would hide a hang-up.
+const (
+	maxBody     = 4 << 10
+	bodyTimeout = 2 * time.Second
+)
+
+// settleBody reads away a small body within a short while.
+func settleBody(w http.ResponseWriter, r *http.Request) bool {
+	rc := http.NewResponseController(w)
+	if rc.SetReadDeadline(time.Now().Add(bodyTimeout)) != nil {
+		return false
+	}
+	n, err := io.Copy(io.Discard, io.LimitReader(r.Body, maxBody+1))
+	return err == nil && n <= maxBody && rc.SetReadDeadline(time.Time{}) == nil
+}
+
+// accepts reports whether an Accept header allows a media type (RFC 9110
+// §12.5.1). The most specific range decides.
+func accepts(values []string, media string) bool {
+	list := strings.Join(values, ",")
+	if list == "" {
+		return true
+	}
+	kind, _, _ := strings.Cut(media, "/")
+	ranges := []string{"*/*", kind + "/*", media} // from the least specific on
+	best, accepted := -1, false
+	for part := range strings.SplitSeq(list, ",") {
+		fields := strings.Split(part, ";")
+		weight := slices.Index(ranges, strings.ToLower(strings.TrimSpace(fields[0])))
+		if weight <= best {
+			continue
+		}
+		best, accepted = weight, !refusedByWeight(fields[1:])
+	}
+	return accepted
+}
+
+func refusedByWeight(params []string) bool {
+	for _, p := range params {
+		name, value, _ := strings.Cut(strings.TrimSpace(p), "=")
+		if strings.EqualFold(name, "q") && strings.Trim(value, "0.") == "" {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,81 @@
+package door
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"downlink/internal/backoff"
+)
+
+// A Refusal is why a device isn't served now although its request is in order:
+// the same word in header, comment, metric and documentation.
+type Refusal string
+
+// The refusals.
+const (
+	RefusedTooManyStreams Refusal = "streams_per_device"
+	RefusedDraining       Refusal = "draining"
+	RefusedStarting       Refusal = "starting"         // the log hasn't been reached yet
+	RefusedNoKeys         Refusal = "keys_unavailable" // the keys for tokens haven't been fetched yet
+)
+
+// Refusals lists every refusal, for metrics and documentation.
+func Refusals() []Refusal {
+	return []Refusal{RefusedTooManyStreams, RefusedDraining, RefusedStarting, RefusedNoKeys}
+}
+
+// A RefusedError is a request that can't be served as it is.
+type RefusedError struct {
+	Status int
+	Reason string // what is wrong and what to do
+}
+
+func (e *RefusedError) Error() string { return e.Reason }
+
+// maxHeld is how many refusals are held back at a time; more go out at once.
+const maxHeld = 1000
+
+// holdFor is how long a refusal is held back, jittered by half. A gateway that
+// refuses at once looks like the fastest one to a load balancer.
+const holdFor = 500 * time.Millisecond
+
+// Refuse says "come back later", in the language that the client speaks.
+func (d *Door) Refuse(w http.ResponseWriter, r *http.Request, as Dialect, why Refusal) {
+	d.opts.Metrics.refused(why)
+	d.hold(r)
+	retry := backoff.Jitter(d.opts.Retry, 0.5)
+	h := w.Header()
+	h.Set("Downlink-Refused", string(why))
+	h.Set("Connection", "close")
+	if as.Later == nil || r.Header.Get("Downlink-Client") != "" {
+		h.Set("Retry-After", strconv.Itoa(max(1, int(retry.Round(time.Second)/time.Second))))
+		http.Error(w, "refused: "+string(why), http.StatusServiceUnavailable)
+		return
+	}
+	as.Later(w, retry, why)
+}
+
+func (d *Door) hold(r *http.Request) {
+	select {
+	case d.held <- struct{}{}:
+		defer func() { <-d.held }()
+	default:
+		return
+	}
+	select {
+	case <-r.Context().Done():
+	case <-time.After(backoff.Jitter(holdFor, 0.5)):
+	}
+}
+
+// reject says what is wrong with a request, finally.
+func (d *Door) reject(w http.ResponseWriter, err error) {
+	status := http.StatusBadRequest
+	if refused, ok := errors.AsType[*RefusedError](err); ok {
+		status = refused.Status
+	}
+	d.opts.Metrics.Rejected.Inc()
+	http.Error(w, err.Error(), status)
+}
