@@ -67,16 +67,19 @@ var rules = map[string]rule{
 	"sse":     {may: "frame backoff shard session conn door", why: "joins a session with a connection"},
 
 	// The edges: none of them is imported by the flow.
-	"config":  {mods: kong + " " + yaml, why: "packages see plain Options, never the configuration"},
+	"limits":  {may: "problem", why: "what caps, not who enforces it: that one gets a function"},
+	"config":  {may: "limits", mods: kong + " " + yaml, why: "packages see plain Options, never the configuration"},
 	"metrics": {mods: prometheus, why: "the registry; each package keeps its own metrics"},
 	"auth":    {may: "event backoff", mods: gojwt, why: "turns a token into an identity; it answers nobody"},
 	"certs":   {why: "a certificate that can be exchanged; it knows no listener"},
 	"reload":  {why: "a rhythm; what is in the files is their owners' business"},
-	"server":  {may: "problem", mods: xsys + " " + xnet, why: "listeners and their limits; what is served is handed in"},
+	"peer":    {why: "addresses and what proxies say of them; it counts nobody"},
+	"lobby":   {may: "peer backoff", why: "who is in and who may come in; it knows neither HTTP nor sockets"},
+	"server":  {may: "problem lobby peer", mods: xsys + " " + xnet, why: "listeners and their limits; what is served is handed in"},
 
 	// Assembly.
 	"gateway": {
-		may:  "event frame problem backoff eventlog eventlog/redislog eventlog/filelog publish tail sweep shard session conn door sse metrics server auth certs reload",
+		may:  "event frame problem backoff eventlog eventlog/redislog eventlog/filelog publish tail sweep shard session conn door sse metrics server lobby peer auth certs reload",
 		mods: prometheus,
 		why:  "the one place that knows every stage's concrete type; it takes Options too, so that a test can run three in one process",
 	},

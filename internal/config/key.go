@@ -22,6 +22,7 @@ type Key struct {
 	Price   string // what more or less of it costs; may be empty
 	Secret  bool   // its value may hold a password
 	Shown   bool   // it is a URL, or several, that may be shown unless there is room for a password
+	Limit   string // how it is changed, if it caps something: running or restart
 
 	field int // index in Config
 }
@@ -48,6 +49,7 @@ func Keys() []Key {
 			Price:   f.Tag.Get("price"),
 			Secret:  f.Tag.Get("secret") != "",
 			Shown:   f.Tag.Get("shown") != "",
+			Limit:   f.Tag.Get("limit"),
 			field:   i,
 		}
 		if f.Type.Kind() == reflect.Bool {

@@ -61,14 +61,16 @@ func (ps Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// suggest names the known key nearest to a misspelt one, if one is near.
+// suggest names the known key nearest to a misspelt one, if one is near: a
+// third of its letters may be wrong, three at most. What is further off would
+// be another word.
 func suggest(name string, known map[string]Key) string {
 	names := make([]string, 0, len(known))
 	for k := range known {
 		names = append(names, k)
 	}
 	sort.Strings(names) // the same answer each time
-	best, nearest := "", 4
+	best, nearest := "", min(len(name)/3, 3)+1
 	for _, k := range names {
 		if d := distance(strings.ReplaceAll(name, "-", "_"), k); d < nearest {
 			best, nearest = k, d

@@ -71,18 +71,28 @@ func within(allowed string, v reflect.Value) bool {
 	if list, ok := strings.CutPrefix(allowed, "one of: "); ok {
 		return slices.Contains(strings.Split(list, ", "), v.String())
 	}
+	r, ok := rangeOf(allowed, v.Type())
+	return !ok || !v.CanInt() || r.off && v.Int() == 0 || r.least <= v.Int() && v.Int() <= r.most
+}
+
+// A valueRange is what a text of the form "A to B" or "0 (off), or A to B" allows.
+type valueRange struct {
+	least, most int64
+	off         bool // 0 too
+}
+
+// rangeOf reads such a text for values of type t; ok is false for texts of
+// another form, which are for people. TestRulesAreExecutable holds their list.
+func rangeOf(allowed string, t reflect.Type) (r valueRange, ok bool) {
 	bounds, off := strings.CutPrefix(allowed, "0 (off), or ")
 	low, high, ok := strings.Cut(bounds, " to ")
-	if !ok || !v.CanInt() {
-		return true
+	if !ok {
+		return valueRange{}, false
 	}
-	if off && v.Int() == 0 {
-		return true
+	least, err1 := parse(t, low)
+	most, err2 := parse(t, high)
+	if err1 != nil || err2 != nil || !least.CanInt() {
+		return valueRange{}, false
 	}
-	least, err1 := parse(v.Type(), low)
-	most, err2 := parse(v.Type(), high)
-	if err1 != nil || err2 != nil {
-		return true // a text for people; TestRulesAreExecutable holds the list
-	}
-	return least.Int() <= v.Int() && v.Int() <= most.Int()
+	return valueRange{least.Int(), most.Int(), off}, true
 }

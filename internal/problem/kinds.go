@@ -14,6 +14,7 @@ const (
 	DuplicateMember    Code = "duplicate-member"
 	TooManyDevices     Code = "too-many-devices"
 	InvalidIdempotency Code = "invalid-idempotency-key"
+	InvalidLimit       Code = "invalid-limit"
 	NotFound           Code = "not-found"
 	MethodNotAllowed   Code = "method-not-allowed"
 	RequestTimeout     Code = "request-timeout"
@@ -22,6 +23,7 @@ const (
 	BodyTooLarge       Code = "body-too-large"
 	UnsupportedMedia   Code = "unsupported-media-type"
 	WrongHost          Code = "wrong-host"
+	TooManyEvents      Code = "too-many-events"
 	Internal           Code = "internal"
 	LogUnavailable     Code = "log-unavailable"
 	LogFull            Code = "log-full"
@@ -74,6 +76,9 @@ var table = [...]Kind{
 	{InvalidIdempotency, http.StatusBadRequest, "The idempotency key can't be used",
 		"Send 1 to 256 bytes without control characters, for example a UUID, in the header Idempotency-Key or in the member idem.",
 		"The key is empty, too long, holds control characters, or header and member differ. Nothing was stored."},
+	{InvalidLimit, http.StatusBadRequest, "A limit can't be changed like this",
+		"GET /v1/limits lists each limit, which values it takes, and how it is changed. Nothing was changed.",
+		"A PATCH of /v1/limits names a limit that there isn't, a value that it doesn't take, or a limit that can't be changed while the gateway runs. Not one of the request's limits was changed."},
 	{NotFound, http.StatusNotFound, "There is nothing at this address",
 		"GET /v1/openapi.yaml lists the addresses of the back end. Devices connect to the other port, to /events.",
 		"The path isn't one of the back end's."},
@@ -98,6 +103,9 @@ var table = [...]Kind{
 	{WrongHost, http.StatusMisdirectedRequest, "The request is for another host",
 		"Ask by address or as localhost. A proxy on the same machine must send one of these as Host.",
 		"The back end listens on a loopback address and was asked under another name. A page in a browser on this machine could otherwise have its own name point here, and publish (DNS rebinding)."},
+	{TooManyEvents, http.StatusTooManyRequests, "Events are published faster than allowed",
+		"Repeat the event after Retry-After seconds (`retry_after`), with the same idempotency key, and publish more slowly; or have publish_rate_per_token or publish_rate_per_device raised (downlink limits).",
+		"The publisher's entries exceed publish_rate_per_token, or those for one addressee publish_rate_per_device; the detail says which. An event for everybody or for a group counts for each shard that it is written to. Nothing of the event was stored. In a batch, later lines for the same addressee are refused too, and after publish_rate_per_token all later lines: stored, they would overtake this one."},
 	{Internal, http.StatusInternalServerError, "The gateway failed",
 		"Repeat the request with the same idempotency key. If it fails again, look into the gateway's log.",
 		"A fault of the gateway, not of the request. Whether something was stored isn't known."},

@@ -35,6 +35,8 @@ type Document struct {
 	Detail string `json:"detail,omitempty"` // what happened this time
 	Hint   string `json:"hint,omitempty"`   // what to do about it
 	Field  string `json:"field,omitempty"`  // the member of the request that is at fault
+	// RetryAfter is in seconds; 0 says nothing about when to repeat.
+	RetryAfter int `json:"retry_after,omitempty"`
 
 	code Code
 }
@@ -68,6 +70,12 @@ func (d *Document) Advise(hint string) *Document {
 	return d
 }
 
+// After says in how many seconds a repetition may succeed, and returns d.
+func (d *Document) After(seconds int) *Document {
+	d.RetryAfter = seconds
+	return d
+}
+
 // Code is the document's kind.
 func (d *Document) Code() Code { return d.code }
 
@@ -80,7 +88,12 @@ func (d *Document) Error() string {
 }
 
 // Write answers a request with a document.
-func Write(w http.ResponseWriter, d *Document) { WriteAs(w, d.Status, d) }
+func Write(w http.ResponseWriter, d *Document) {
+	if d.RetryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(d.RetryAfter))
+	}
+	WriteAs(w, d.Status, d)
+}
 
 // WriteAs answers a request with a document that has more members than a
 // Document: body is a struct that embeds one.
@@ -94,7 +107,7 @@ func WriteAs(w http.ResponseWriter, status int, body any) {
 	h.Set("Content-Type", ContentType)
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
-	if status == http.StatusServiceUnavailable {
+	if status == http.StatusServiceUnavailable && h.Get("Retry-After") == "" {
 		h.Set("Retry-After", strconv.Itoa(retryAfterLeast+rand.IntN(retryAfterMost-retryAfterLeast+1)))
 	}
 	w.WriteHeader(status)

@@ -1,0 +1,91 @@
+package limits
+
+// systemLimits are what the process was given.
+func systemLimits() []Definition {
+	return []Definition{
+		{
+			Name: Descriptors, Unit: "descriptors", Change: System,
+			Help:    "File descriptors that the process may have open (RLIMIT_NOFILE, read at start; Go has raised the soft limit to the hard one). Each connection takes one. Some are kept back for the log, and a share for the back end's port; the rest bounds max_connections.",
+			Reached: "The gateway doesn't start with fewer than 256. It never runs into the limit: max_connections is lowered to what fits.",
+		},
+		{
+			Name: BackendConnections, Unit: "connections", Change: System,
+			Help:    "Connections of the back end's port: its own share of the descriptors, so that no number of devices shuts publishers and operators out.",
+			Reached: "A connection beyond it is closed at once; downlink_listener_turned_away_total{listener=\"back-end\"} counts it.",
+		},
+	}
+}
+
+// Names of the limits that the process was given.
+const (
+	Descriptors        = "descriptors"
+	BackendConnections = "backend_connections"
+)
+
+// fixedLimits are constants. They bound memory or work that no setting has to
+// reach; each row is held to its constant by a test.
+func fixedLimits() []Definition {
+	rows := contractLimits()
+	rows = append(rows, requestLimits()...)
+	rows = append(rows, credentialLimits()...)
+	rows = append(rows, workLimits()...)
+	for i := range rows {
+		rows[i].Change = Fixed
+	}
+	return rows
+}
+
+// contractLimits are what docs/protocol.md promises to every client.
+func contractLimits() []Definition {
+	const refused = "Through the API: 400 with the problem invalid-event. Written past it: the entry is counted as a fault (downlink_log_faults_total) and passed over."
+	return []Definition{
+		{Name: "device_id_bytes", Source: "event.MaxDeviceBytes", Default: 128, Unit: "bytes", Help: "Length of a device ID.", Reached: "A credential that names a longer one is refused: 401, or 400 with auth none. " + refused},
+		{Name: "group_bytes", Source: "event.MaxGroupBytes", Default: 128, Unit: "bytes", Help: "Length of a group's name, with its leading @.", Reached: "As for device_id_bytes."},
+		{Name: "event_type_bytes", Source: "event.MaxTypeBytes", Default: 128, Unit: "bytes", Help: "Length of an event's type.", Reached: refused},
+		{Name: "event_key_bytes", Source: "event.MaxKeyBytes", Default: 128, Unit: "bytes", Help: "Length of a conflation key.", Reached: refused},
+		{Name: "event_trace_bytes", Source: "event.MaxTraceBytes", Default: 128, Unit: "bytes", Help: "Length of a traceparent.", Reached: refused},
+		{Name: "idempotency_key_bytes", Source: "event.MaxIdemBytes", Default: 256, Unit: "bytes", Help: "Length of an idempotency key; in a batch with # and the line's number.", Reached: "400 with the problem invalid-idempotency-key."},
+		{Name: "groups_per_device", Source: "auth.maxGroups door.maxGroups", Default: 64, Unit: "groups", Help: "Groups that one credential, or one request with auth none, may name.", Reached: "401 with the failure token_groups, or 400 with auth none."},
+		{Name: "devices_per_event", Source: "publish.MaxDevices", Default: 1000, Unit: "devices", Help: "Devices that one event may list.", Reached: "400 with the problem too-many-devices. Send several requests, or address a group."},
+	}
+}
+
+// requestLimits bound what one request can make the gateway hold or do.
+func requestLimits() []Definition {
+	return []Definition{
+		{Name: "event_copies_bytes", Source: "publish.maxCopies", Default: 64 << 20, Unit: "bytes", Help: "Devices times payload of one event: the log stores each copy.", Reached: "413 with the problem event-too-large. Send the list in several requests, or address a group."},
+		{Name: "publish_body_extra_bytes", Source: "publish.bodyRest", Default: 1 << 20, Unit: "bytes", Help: "Room in a publish request's body, or a batch's line, beyond six times max_event_bytes (a text can be six times as long in JSON).", Reached: "413 with the problem body-too-large."},
+		{Name: "json_depth", Source: "publish.maxDepth", Default: 10000, Unit: "levels", Help: "Nesting of objects and arrays in a published event.", Reached: "400 with the problem invalid-json."},
+		{Name: "batch_round_lines", Source: "publish.batchLines", Default: 512, Unit: "lines", Help: "Lines of a batch that are stored in one go; a batch itself may be of any length.", Reached: "The next ones are stored in another go."},
+		{Name: "batch_round_entries", Source: "publish.batchEntries", Default: 4096, Unit: "entries", Help: "Entries of a batch that are stored in one go.", Reached: "As for batch_round_lines."},
+		{Name: "batch_round_bytes", Source: "publish.batchBytes", Default: 1 << 20, Unit: "bytes", Help: "Payload of a batch that is stored in one go.", Reached: "As for batch_round_lines."},
+		{Name: "batch_unread_answers", Source: "publish.queuedAnswers", Default: 64, Unit: "rounds", Help: "Answered rounds of a batch that wait for a client which sends without reading.", Reached: "The gateway reads no further lines until answers are taken; after 30 s without progress it cuts the connection."},
+		{Name: "device_body_bytes", Source: "door.maxBody", Default: 4 << 10, Unit: "bytes", Help: "Body of a device's GET, which has no use for one: it is read and thrown away.", Reached: "413."},
+		{Name: "limits_body_bytes", Source: "limits.maxPatchBytes", Default: 64 << 10, Unit: "bytes", Help: "Body of PATCH /v1/limits.", Reached: "413 with the problem body-too-large."},
+		{Name: "config_file_bytes", Source: "config.maxFileBytes", Default: 1 << 20, Unit: "bytes", Help: "Length of the configuration file.", Reached: "The gateway doesn't start; while it runs, the file is not used and what was read before counts."},
+	}
+}
+
+// credentialLimits bound the work that one credential, or one source of keys, makes.
+func credentialLimits() []Definition {
+	return []Definition{
+		{Name: "keys_tried", Source: "auth.maxTried", Default: 16, Unit: "keys", Help: "Keys that a token which names none (kid) is tried with.", Reached: "401 with the failure token_key, if there are more. Give the keys a kid."},
+		{Name: "rsa_key_bytes", Source: "auth.maxRSABytes", Default: 1024, Unit: "bytes", Help: "Length of an RSA key: checking a signature of a longer one takes milliseconds.", Reached: "The key isn't used; the gateway's log says so."},
+		{Name: "key_file_bytes", Source: "auth.maxFileBytes", Default: 1 << 20, Unit: "bytes", Help: "Length of a file of keys.", Reached: "The gateway doesn't start; while it runs, what was read before stays in use."},
+		{Name: "key_set_bytes", Source: "auth.maxKeySetBytes", Default: 1 << 20, Unit: "bytes", Help: "Length of a fetched key set.", Reached: "The fetch fails (downlink_jwks_fetches_total) and what was fetched before stays in use."},
+	}
+}
+
+// workLimits bound the gateway's own work, so that it can be predicted.
+func workLimits() []Definition {
+	return []Definition{
+		{Name: "refusals_held", Source: "door.maxHeld", Default: 1000, Unit: "answers", Help: "Refusals that are held back for a moment at the same time, so that a gateway that refuses doesn't look like the fastest one.", Reached: "Further refusals go out at once."},
+		{Name: "catchup_laps", Source: "gateway.maxLaps", Default: 8, Unit: "laps", Help: "Shared readings of the log for devices that are behind, over all shards.", Reached: "Further shards wait for their turn."},
+		{Name: "catchup_page_bytes", Source: "gateway.pageBytes", Default: 1 << 20, Unit: "bytes", Help: "Size of one read of the past.", Reached: "The lap goes on with the next page."},
+		{Name: "redis_read_bytes", Source: "redislog.mostBudget", Default: 8 << 20, Unit: "bytes", Help: "About how large the reply to one read of Redis may be.", Reached: "The rest comes with the next read."},
+		{Name: "redis_read_entries", Source: "redislog.maxCount", Default: 1000, Unit: "entries", Help: "Entries of one shard in one read of Redis.", Reached: "The rest comes with the next read."},
+		{Name: "filelog_commit_bytes", Source: "filelog.maxGroupBytes", Default: 8 << 20, Unit: "bytes", Help: "Events that the embedded log stores with one write to the disk.", Reached: "Further ones wait for the next write, milliseconds later."},
+		{Name: "breaks_remembered", Source: "eventlog.MaxBreaks", Default: 16, Unit: "breaks", Help: "Moments at which part of a shard may have been lost that are kept apart.", Reached: "The oldest are merged, to the side of caution: more devices resync, none misses anything."},
+		{Name: "descriptors_kept", Source: "gateway.keptBack", Default: 192, Unit: "descriptors", Help: "Descriptors that are kept back for the log; the embedded one holds up to 128 files.", Reached: "It is a reserve: what devices and the back end may have is counted without it."},
+	}
+}
