@@ -24,7 +24,9 @@ type Options struct {
 	// none is.
 	Revoked func(device string) bool
 	// Admit is asked last: empty means welcome. Nil: everybody is.
-	Admit   func(*http.Request, Identity) Refusal
+	Admit func(*http.Request, Identity) Refusal
+	// Note is told of every request that gets nothing. Nil: nobody is.
+	Note    func(*http.Request, Outcome)
 	Retry   time.Duration // base of the time after which a refused client comes back, jittered by half
 	Metrics *Metrics
 }
@@ -35,6 +37,17 @@ type Dialect struct {
 	// Later says "come back after this time" with status 200, to a client that
 	// takes every other status as final. Nil: the endpoint has no such clients.
 	Later func(w http.ResponseWriter, retry time.Duration, why Refusal)
+	// Error writes an answer that isn't what was asked for, as http.Error does,
+	// which is meant by nil.
+	Error func(w http.ResponseWriter, text string, status int)
+}
+
+func (as Dialect) error(w http.ResponseWriter, text string, status int) {
+	if as.Error == nil {
+		http.Error(w, text, status)
+		return
+	}
+	as.Error(w, text, status)
 }
 
 // A Door lets requests of devices pass. Safe for concurrent use.
@@ -68,18 +81,19 @@ func (d *Door) Enter(w http.ResponseWriter, r *http.Request, as Dialect) (p Pass
 	}
 	if d.opts.Revoked != nil && d.opts.Revoked(id.Device) {
 		d.opts.Metrics.Revoked.Inc()
+		d.note(r, Outcome{Device: id.Device, Word: Revoked})
 		w.Header().Set("Cache-Control", "no-store")
 		w.WriteHeader(http.StatusNoContent) // it stops an EventSource for good
 		return Pass{}, false
 	}
 	start, err := startOf(r, id.Groups)
 	if err != nil {
-		d.reject(w, err)
+		d.reject(w, r, as, id.Device, err)
 		return Pass{}, false
 	}
 	if d.opts.Admit != nil {
 		if why := d.opts.Admit(r, id); why != "" {
-			d.Refuse(w, r, as, why)
+			d.Refuse(w, r, as, id.Device, why)
 			return Pass{}, false
 		}
 	}
@@ -98,16 +112,16 @@ func (d *Door) acceptable(w http.ResponseWriter, r *http.Request, as Dialect) bo
 		return false
 	default:
 		w.Header().Set("Allow", allowed)
-		d.reject(w, &RefusedError{http.StatusMethodNotAllowed, "events are read with GET; publish on the back-end listener"})
+		d.reject(w, r, as, "", &RefusedError{http.StatusMethodNotAllowed, "events are read with GET; publish on the back-end listener"})
 		return false
 	}
 	if !accepts(r.Header.Values("Accept"), as.Media) {
-		d.reject(w, &RefusedError{http.StatusNotAcceptable, "this endpoint sends " + as.Media + " only; ask for it in Accept, or leave Accept out"})
+		d.reject(w, r, as, "", &RefusedError{http.StatusNotAcceptable, "this endpoint sends " + as.Media + " only; ask for it in Accept, or leave Accept out"})
 		return false
 	}
 	if r.ContentLength != 0 && !settleBody(w, r) {
 		w.Header().Set("Connection", "close")
-		d.reject(w, &RefusedError{http.StatusRequestEntityTooLarge, "a GET for events has no body"})
+		d.reject(w, r, as, "", &RefusedError{http.StatusRequestEntityTooLarge, "a GET for events has no body"})
 		return false
 	}
 	return true

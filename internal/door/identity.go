@@ -20,6 +20,8 @@ type UnauthorizedError struct {
 	Status    int    // 401, or 400 if it can't be told what the client means
 	Reason    string // what is wrong and what to do; shown to the client
 	Challenge string // the header WWW-Authenticate
+	Word      string // the failure's word in metrics and documentation
+	Device    string // that the credential claims, for people; empty if it says none
 }
 
 func (e *UnauthorizedError) Error() string { return e.Reason }
@@ -27,6 +29,7 @@ func (e *UnauthorizedError) Error() string { return e.Reason }
 // A LaterError is an identity that can't be known now.
 type LaterError struct {
 	Refusal Refusal // what the client is told, with a time to come back
+	Device  string  // that the credential claims, for people; empty if it says none
 }
 
 func (e *LaterError) Error() string { return "come back later: " + string(e.Refusal) }
@@ -34,15 +37,17 @@ func (e *LaterError) Error() string { return "come back later: " + string(e.Refu
 // unidentified answers a request whose sender isn't known.
 func (d *Door) unidentified(w http.ResponseWriter, r *http.Request, as Dialect, err error) {
 	if later, ok := errors.AsType[*LaterError](err); ok {
-		d.Refuse(w, r, as, later.Refusal)
+		d.note(r, Outcome{Device: later.Device, Claimed: true, Word: string(later.Refusal)})
+		d.later(w, r, as, later.Refusal)
 		return
 	}
 	if denied, ok := errors.AsType[*UnauthorizedError](err); ok {
 		d.opts.Metrics.Rejected.Inc()
+		d.note(r, Outcome{Device: denied.Device, Claimed: true, Word: denied.Word, Detail: denied.Reason})
 		w.Header().Set("WWW-Authenticate", denied.Challenge)
 		w.Header().Set("Cache-Control", "no-store")
-		http.Error(w, denied.Reason, denied.Status)
+		as.error(w, denied.Reason, denied.Status)
 		return
 	}
-	d.reject(w, err)
+	d.reject(w, r, as, "", err)
 }

@@ -41,8 +41,14 @@ const maxHeld = 1000
 // refuses at once looks like the fastest one to a load balancer.
 const holdFor = 500 * time.Millisecond
 
-// Refuse says "come back later", in the language that the client speaks.
-func (d *Door) Refuse(w http.ResponseWriter, r *http.Request, as Dialect, why Refusal) {
+// Refuse says "come back later" to a device, in the language that the client
+// speaks; the device is empty if nobody knows it.
+func (d *Door) Refuse(w http.ResponseWriter, r *http.Request, as Dialect, device string, why Refusal) {
+	d.note(r, Outcome{Device: device, Word: string(why)})
+	d.later(w, r, as, why)
+}
+
+func (d *Door) later(w http.ResponseWriter, r *http.Request, as Dialect, why Refusal) {
 	d.opts.Metrics.refused(why)
 	d.hold(r)
 	retry := backoff.Jitter(d.opts.Retry, 0.5)
@@ -51,7 +57,7 @@ func (d *Door) Refuse(w http.ResponseWriter, r *http.Request, as Dialect, why Re
 	h.Set("Connection", "close")
 	if as.Later == nil || r.Header.Get("Downlink-Client") != "" {
 		h.Set("Retry-After", strconv.Itoa(max(1, int(retry.Round(time.Second)/time.Second))))
-		http.Error(w, "refused: "+string(why), http.StatusServiceUnavailable)
+		as.error(w, "refused: "+string(why), http.StatusServiceUnavailable)
 		return
 	}
 	as.Later(w, retry, why)
@@ -71,11 +77,12 @@ func (d *Door) hold(r *http.Request) {
 }
 
 // reject says what is wrong with a request, finally.
-func (d *Door) reject(w http.ResponseWriter, err error) {
+func (d *Door) reject(w http.ResponseWriter, r *http.Request, as Dialect, device string, err error) {
+	d.note(r, Outcome{Device: device, Word: Rejected, Detail: err.Error()})
 	status := http.StatusBadRequest
 	if refused, ok := errors.AsType[*RefusedError](err); ok {
 		status = refused.Status
 	}
 	d.opts.Metrics.Rejected.Inc()
-	http.Error(w, err.Error(), status)
+	as.error(w, err.Error(), status)
 }

@@ -82,7 +82,7 @@ var dialect = door.Dialect{
 // Starting refuses every stream until the gateway can serve one.
 func Starting(d *door.Door) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		d.Refuse(w, r, dialect, door.RefusedStarting)
+		d.Refuse(w, r, dialect, "", door.RefusedStarting)
 	})
 }
 
@@ -108,12 +108,12 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, pass door.Pass)
 	c := h.opts.Driver.New(r)
 	s := session.New(pass.Device, c, &h.opts.Session)
 	if !h.sessions.add(s) {
-		h.refuse(w, r, door.RefusedDraining)
+		h.refuse(w, r, pass.Device, door.RefusedDraining)
 		return
 	}
 	if err := s.Attach(h.opts.Shards.Of(pass.Device), pass.Groups, pass.Start); err != nil {
 		h.sessions.remove(s)
-		h.refuse(w, r, door.RefusedTooManyStreams)
+		h.refuse(w, r, pass.Device, door.RefusedTooManyStreams)
 		return
 	}
 	h.opts.Metrics.Active.Inc()
@@ -122,9 +122,9 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, pass door.Pass)
 }
 
 // refuse says "come back later" to a device that had passed.
-func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, why door.Refusal) {
+func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, device string, why door.Refusal) {
 	w.Header().Del(door.GroupsHeader) // no cursor follows that it could belong to
-	h.opts.Door.Refuse(w, r, dialect, why)
+	h.opts.Door.Refuse(w, r, dialect, device, why)
 }
 
 // first is what goes out at once. A browser keeps the last retry for ever, so
