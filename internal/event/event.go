@@ -20,6 +20,7 @@ const (
 	MaxKeyBytes    = 128
 	MaxIdemBytes   = 256
 	MaxTraceBytes  = 128
+	MaxReasonBytes = 256 // of a control entry
 )
 
 const (
@@ -27,6 +28,9 @@ const (
 	Broadcast = "*"
 	// GroupPrefix starts the target that means every device of a group.
 	GroupPrefix = "@"
+	// ControlTarget marks an entry that is for the gateways: an order about a
+	// device. No device and no group can have that name.
+	ControlTarget = "*control"
 	// ResyncType is the type of our own resync frame; a producer that could
 	// use it could make every device fetch its full state.
 	ResyncType = "resync"
@@ -44,7 +48,7 @@ type Event struct {
 
 // An Error says which field of an event is wrong and why.
 type Error struct {
-	Field  string // "device", "group", "type", "payload", "key", "idem" or "trace"
+	Field  string // "device", "group", "type", "payload", "key", "idem", "trace" or "reason"
 	Reason string
 }
 
@@ -114,6 +118,10 @@ func ValidateType(typ string) error {
 	}
 	return validateText("type", typ, 1, MaxTypeBytes)
 }
+
+// ValidateReason accepts what an operator says for other people: up to 256 bytes
+// of UTF-8 without control characters, or nothing.
+func ValidateReason(reason string) error { return validateText("reason", reason, 0, MaxReasonBytes) }
 
 func validateText(field, s string, least, most int) error {
 	if len(s) < least {

@@ -63,12 +63,13 @@ const (
 	FaultPayload  Fault = "bad-payload" // not UTF-8
 	FaultOptional Fault = "bad-optional-field"
 	FaultTooLarge Fault = "too-large"
+	FaultControl  Fault = "bad-control" // for the gateways, and they can't read it
 	FaultShard    Fault = "wrong-shard" // the device lives in another shard
 )
 
 // Faults lists every kind, for metrics and documentation.
 func Faults() []Fault {
-	return []Fault{FaultNoField, FaultDevice, FaultType, FaultPayload, FaultOptional, FaultTooLarge, FaultShard}
+	return []Fault{FaultNoField, FaultDevice, FaultType, FaultPayload, FaultOptional, FaultTooLarge, FaultControl, FaultShard}
 }
 
 // A Batch is what one read found in one shard, in order of ID.
@@ -211,6 +212,8 @@ type Log interface {
 	Tailer
 	Store
 	Sweeper
+	Controller
+	Claimer
 	// Shards is the number of shards, fixed when the log was created.
 	Shards() int
 	// Close ends every call and frees what the log holds. Calls after it

@@ -59,6 +59,9 @@ func newReader(source Source, to Dispatcher, opts Options, group, total int, sha
 	for i, s := range shards {
 		places[s] = i
 	}
+	if opts.Orders == nil {
+		opts.Orders = unheard{}
+	}
 	return &reader{
 		source: source, to: to, opts: opts, group: group, shards: shards, places: places,
 		log:    opts.Logger.With("group", group),
@@ -113,6 +116,7 @@ func (r *reader) begin(ctx context.Context) error {
 			for i, f := range found {
 				r.tracks[i] = track{pos: f.State.Head, founded: f.State.Founded, fresh: asked}
 				r.to.Start(r.shards[i], f.State.Head)
+				r.opts.Orders.Doubt(r.shards[i], false)
 			}
 			r.mu.Unlock()
 			r.set(func() { r.begun, r.away = true, false })
@@ -133,6 +137,9 @@ func (r *reader) follow(ctx context.Context) error {
 		err := r.step(ctx)
 		switch {
 		case err == nil:
+			if failures > 0 {
+				r.missed()
+			}
 			failures = 0
 			r.set(func() { r.away = false })
 		case errors.Is(err, errRestarted):
@@ -153,6 +160,14 @@ func (r *reader) doubtful() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.doubt = true
+}
+
+// missed says that orders may have been lost with the connection: the server
+// that answers now may be one that never had them, and nothing else shows it.
+func (r *reader) missed() {
+	for _, s := range r.shards {
+		r.opts.Orders.Doubt(s, false)
+	}
 }
 
 // errRestarted ends a read whose positions have changed under it.
@@ -216,8 +231,11 @@ func (r *reader) dispatch(ctx context.Context, after []event.ID, asked time.Time
 			t.drained = false // reset meanwhile: these entries don't join on
 			continue
 		}
-		r.misplaced(b)
+		orders := r.examine(b)
 		r.to.Dispatch(b.Shard, b.Entries)
+		for _, order := range orders {
+			r.opts.Orders.Order(b.Shard, order)
+		}
 		t.pos = b.Entries[len(b.Entries)-1].ID
 		r.stuckLocked(i, false)
 		r.opts.Metrics.dispatched(b, r.log)
@@ -230,15 +248,33 @@ func (r *reader) dispatch(ctx context.Context, after []event.ID, asked time.Time
 	return nil
 }
 
-// misplaced marks entries that no device of the shard can be meant by: their
-// producer counts with another number of shards, or another checksum.
-func (r *reader) misplaced(b eventlog.Batch) {
+// examine returns the orders among the entries, and marks what no device of the
+// shard can be meant by: its producer counts with another number of shards, or
+// another checksum.
+func (r *reader) examine(b eventlog.Batch) (orders []eventlog.Control) {
 	for i := range b.Entries {
 		e := &b.Entries[i]
-		if e.Fault == "" && !event.ToAll(e.Event.Target) && event.Shard(e.Event.Target, len(r.places)) != b.Shard {
+		device := e.Event.Target
+		if e.Fault != "" || event.ToAll(device) {
+			continue
+		}
+		var order eventlog.Control
+		if device == event.ControlTarget {
+			var err error
+			if order, err = eventlog.ReadControl(&e.Event); err != nil {
+				e.Fault = eventlog.FaultControl
+				continue
+			}
+			device = order.Device
+		}
+		switch {
+		case event.Shard(device, len(r.places)) != b.Shard:
 			e.Fault = eventlog.FaultShard
+		case order.Kind != "":
+			orders = append(orders, order)
 		}
 	}
+	return orders
 }
 
 // staleLocked reports whether the sweep may have removed something between a

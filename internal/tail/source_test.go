@@ -30,7 +30,8 @@ type source struct {
 	refuse  error         // of every inspection
 	slow    time.Duration // how long a Read's answer takes to arrive
 	asked   []event.ID    // positions of the reads
-	calls   []string      // Inspect, Suspect, and what the dispatcher saw
+	orders  Orders
+	calls   []string // Inspect, Suspect, and what the dispatcher saw
 }
 
 func newSource() *source {
@@ -183,7 +184,7 @@ func (s *source) seen() []string {
 func (s *source) run(t *testing.T) *Tail {
 	t.Helper()
 	tail := New(s, s, Options{
-		Window: 10 * time.Second, Watch: time.Second,
+		Window: 10 * time.Second, Watch: time.Second, Orders: s.orders,
 		Metrics: NewMetrics(nil), Logger: discard(),
 	})
 	ctx, cancel := context.WithCancel(context.Background())

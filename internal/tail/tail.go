@@ -31,6 +31,16 @@ type Dispatcher interface {
 	Overtaken(ctx context.Context, shard int) (event.ID, error)
 }
 
+// Orders takes what the log says to the gateway itself: orders about devices.
+// Its methods must not block; for one shard they are called one at a time.
+type Orders interface {
+	// Order hands over an order, after the entries that were read with it.
+	Order(shard int, order eventlog.Control)
+	// Doubt says that orders may have been missed. lost: because part of the
+	// log is gone, or may be; else only the news of them.
+	Doubt(shard int, lost bool)
+}
+
 // A Source is the log as the tail needs it.
 type Source interface {
 	eventlog.Tailer
@@ -47,6 +57,7 @@ type Options struct {
 	// Pause is the longest wait between two reads while events are frequent;
 	// 0: a reader never waits. It delays an event by so much at most.
 	Pause   time.Duration
+	Orders  Orders // nil: nobody obeys
 	Metrics *Metrics
 	Logger  *slog.Logger
 }
@@ -68,6 +79,12 @@ func New(source Source, to Dispatcher, opts Options) *Tail {
 	}
 	return t
 }
+
+// unheard takes orders for nobody.
+type unheard struct{}
+
+func (unheard) Order(int, eventlog.Control) {}
+func (unheard) Doubt(int, bool)             {}
 
 // Run reads until ctx ends, or until the log turns out to have another layout
 // than this gateway, whose *eventlog.MismatchError it then returns. It returns

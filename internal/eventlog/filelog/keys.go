@@ -17,6 +17,10 @@ const (
 	notePrefix   = 'n' // shard, target → highest ID removed
 	oncePrefix   = 'i' // shard, hash of scope and key → stored
 	expiryPrefix = 'x' // shard, highest ID stored → that hash
+
+	revokedPrefix = 'r' // shard, device → ID of the order and its reason; no device → the list's version
+	claimPrefix   = 'c' // shard, hash of a claimed name → when it is free again, ms
+	freePrefix    = 'f' // shard, when a claimed name is free again, that hash → nothing
 )
 
 const (
@@ -61,6 +65,13 @@ func entryKey(shard int, id event.ID) []byte {
 func expiryKey(shard int, id event.ID) []byte     { return appendID(key(expiryPrefix, shard), id) }
 func noteKey(shard int, target string) []byte     { return key(notePrefix, shard, []byte(target)...) }
 func onceKey(shard int, h [hashBytes]byte) []byte { return key(oncePrefix, shard, h[:]...) }
+
+func revokedKey(shard int, device string) []byte   { return key(revokedPrefix, shard, []byte(device)...) }
+func claimKey(shard int, h [hashBytes]byte) []byte { return key(claimPrefix, shard, h[:]...) }
+
+func freeKey(shard int, at uint64, h [hashBytes]byte) []byte {
+	return append(binary.BigEndian.AppendUint64(key(freePrefix, shard), at), h[:]...)
+}
 
 // keyID is the ID at the end of an entry's or an expiry's key.
 func keyID(k []byte) event.ID { return decodeID(k[prefixLen:]) }

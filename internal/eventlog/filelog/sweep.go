@@ -128,6 +128,7 @@ func (l *Log) step(s *shard, p plan) (eventlog.SweepReport, error) {
 	}
 	c.markHead(head, now)
 	report.More = c.forget() || report.More
+	report.More = c.release(now) || report.More
 	pruned, more := c.prune(now)
 	report.Pruned, report.More = pruned, report.More || more
 	if c.err != nil {

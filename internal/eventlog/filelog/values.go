@@ -55,7 +55,7 @@ func decodeEntry(id event.ID, value []byte, maxEvent int) (eventlog.Entry, error
 		}
 		*f, rest = field, after
 	}
-	if len(e.Event.Payload) > maxEvent {
+	if len(e.Event.Payload) > maxEvent && e.Event.Target != event.ControlTarget {
 		target := strings.Clone(e.Event.Target) // lets go of the payload's memory
 		return eventlog.Entry{ID: id, Event: event.Event{Target: target}, Fault: eventlog.FaultTooLarge}, nil
 	}

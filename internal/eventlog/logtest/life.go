@@ -94,4 +94,12 @@ func lifeClosed(r *rig) {
 	want("Judge", err)
 	_, err = r.Log.Sweep(r.ctx, 0, nil)
 	want("Sweep", err)
+	_, err = r.Log.Control(r.ctx, 0, eventlog.Control{Kind: eventlog.Revoke, Device: r.device(0, 0)})
+	want("Control", err)
+	_, err = r.Log.Revoked(r.ctx, 0)
+	want("Revoked", err)
+	_, err = r.Log.RevokedVersions(r.ctx)
+	want("RevokedVersions", err)
+	_, err = r.Log.Claim(r.ctx, 0, "name", time.Hour)
+	want("Claim", err)
 }

@@ -62,6 +62,8 @@ func Run(t *testing.T, open Open) {
 		{"Sweep", sweepCases()},
 		{"Judge", judgeCases()},
 		{"Fault", faultCases()},
+		{"Control", controlCases()},
+		{"Claim", claimCases()},
 		{"Life", lifeCases()},
 	} {
 		t.Run(group.name, func(t *testing.T) {

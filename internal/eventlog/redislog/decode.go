@@ -127,10 +127,32 @@ func faultOf(e *event.Event, have [3]bool, maxPayload int) eventlog.Fault {
 	if have != [3]bool{true, true, true} {
 		return eventlog.FaultNoField
 	}
-	if err := event.ValidateTarget(e.Target); err != nil {
+	if fault := requiredFault(e, maxPayload); fault != "" {
+		return fault
+	}
+	if e.Key == "" && e.Idem == "" && e.Trace == "" {
+		return ""
+	}
+	// The rest was looked at; a payload is long.
+	rest := event.Event{Target: event.Broadcast, Type: e.Type, Key: e.Key, Idem: e.Idem, Trace: e.Trace}
+	if rest.Validate(0) != nil {
+		return eventlog.FaultOptional
+	}
+	return ""
+}
+
+// requiredFault looks at device, type and payload.
+func requiredFault(e *event.Event, maxPayload int) eventlog.Fault {
+	if e.Target == event.ControlTarget {
+		if _, err := eventlog.ReadControl(e); err != nil {
+			return eventlog.FaultControl
+		}
+		return ""
+	}
+	if event.ValidateTarget(e.Target) != nil {
 		return eventlog.FaultDevice
 	}
-	if err := event.ValidateType(e.Type); err != nil {
+	if event.ValidateType(e.Type) != nil {
 		return eventlog.FaultType
 	}
 	if maxPayload > 0 && len(e.Payload) > maxPayload {
@@ -138,14 +160,6 @@ func faultOf(e *event.Event, have [3]bool, maxPayload int) eventlog.Fault {
 	}
 	if !utf8.ValidString(e.Payload) {
 		return eventlog.FaultPayload
-	}
-	if e.Key == "" && e.Idem == "" && e.Trace == "" {
-		return ""
-	}
-	// The rest was looked at; a payload is long.
-	rest := event.Event{Target: e.Target, Type: e.Type, Key: e.Key, Idem: e.Idem, Trace: e.Trace}
-	if rest.Validate(0) != nil {
-		return eventlog.FaultOptional
 	}
 	return ""
 }

@@ -99,7 +99,7 @@ func TestCluster(t *testing.T) {
 // leastRules are the permissions that DESIGN.md asks for.
 const leastRules = "~pos-ev:* -@all +hello +ping +select +info +time +exists +unlink " +
 	"+xadd +xread +xrange +xtrim +xdel +xinfo|stream " +
-	"+hset +hget +hmget +hscan +hdel +get +set +eval +evalsha +script|load"
+	"+hset +hget +hgetall +hlen +hmget +hscan +hdel +get +set +eval +evalsha +script|load"
 
 // TestLeastUserOverTLS does everything as a user who may do nothing else.
 func TestLeastUserOverTLS(t *testing.T) {
@@ -123,6 +123,20 @@ func TestLeastUserOverTLS(t *testing.T) {
 	r.sweep(nil)
 	r.redis.Do("DEL", stream0)
 	r.state()
+	for _, kind := range eventlog.ControlKinds() {
+		if _, err := r.Control(t.Context(), 0, eventlog.Control{Kind: kind, Device: "a"}); err != nil {
+			t.Errorf("Control %s: %v", kind, err)
+		}
+	}
+	if _, err := r.Revoked(t.Context(), 0); err != nil {
+		t.Errorf("Revoked: %v", err)
+	}
+	if _, err := r.RevokedVersions(t.Context()); err != nil {
+		t.Errorf("RevokedVersions: %v", err)
+	}
+	if _, err := r.Claim(t.Context(), 0, "a", time.Minute); err != nil {
+		t.Errorf("Claim: %v", err)
+	}
 }
 
 func TestSecretsStayOut(t *testing.T) {

@@ -22,10 +22,11 @@ const (
 	callSuspect callName = "suspect"
 	callSweep   callName = "sweep"
 	callCheck   callName = "check"
+	callControl callName = "control" // orders about devices, the lists of revoked ones, claims
 )
 
 func callNames() []callName {
-	return []callName{callAppend, callRead, callRange, callJudge, callInspect, callSuspect, callSweep, callCheck}
+	return []callName{callAppend, callRead, callRange, callJudge, callInspect, callSuspect, callSweep, callCheck, callControl}
 }
 
 // Metrics are the package's metrics.

@@ -188,6 +188,7 @@ type shard struct {
 	stream  string
 	record  string // <stream>:sweep
 	notes   string // <stream>:gone
+	revoked string // <stream>:revoked
 	foreign *atomic.Uint64
 	prune   *pruner
 }
@@ -205,7 +206,7 @@ func (l *Log) addGroup(n *node, tag string) {
 		g.shards = append(g.shards, i)
 		g.keys = append(g.keys, key)
 		l.byShard = append(l.byShard, shard{
-			index: i, node: n, stream: key, record: key + ":sweep", notes: key + ":gone",
+			index: i, node: n, stream: key, record: key + ":sweep", notes: key + ":gone", revoked: key + ":revoked",
 			foreign: new(atomic.Uint64), prune: new(pruner),
 		})
 	}

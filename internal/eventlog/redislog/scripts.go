@@ -34,6 +34,9 @@ var pruneSource string
 //go:embed lua/append.lua
 var appendSource string
 
+//go:embed lua/control.lua
+var controlSource string
+
 //go:embed lua/meta.lua
 var metaSource string
 
@@ -54,6 +57,8 @@ var (
 	pruneScript   = newScript("#!lua flags=allow-oom\n", lookSource, pruneSource)
 	metaScript    = newScript("#!lua flags=allow-oom\n", metaSource)
 	appendScript  = newScript("#!lua\n", appendSource)
+	// An order is small, and a device must be kept out exactly then, too.
+	controlScript = newScript("#!lua flags=allow-oom\n", controlSource)
 )
 
 func newScript(parts ...string) script {
