@@ -57,6 +57,7 @@ var rules = map[string]rule{
 	"eventlog/logtest":  {may: "event eventlog", mods: gocmp + " " + rapid + " " + goleak, why: "the suite sees a log only through its contract"},
 
 	// The flow, in its order.
+	"openapi": {why: "a document"},
 	"publish": {may: "event eventlog problem", mods: xtime, why: "a producer meets the log, never a session"},
 	"tail":    {may: "event eventlog backoff", why: "reads positions and pushes into its Dispatcher; what hangs behind it is not its business"},
 	"sweep":   {may: "event eventlog backoff", why: "a loop around the log's own sweep"},
@@ -79,7 +80,7 @@ var rules = map[string]rule{
 
 	// Assembly.
 	"gateway": {
-		may:  "event frame problem backoff eventlog eventlog/redislog eventlog/filelog publish tail sweep shard session conn door sse metrics server lobby peer auth certs reload",
+		may:  "event frame problem openapi backoff eventlog eventlog/redislog eventlog/filelog publish tail sweep shard session conn door sse metrics server lobby peer auth certs reload",
 		mods: prometheus,
 		why:  "the one place that knows every stage's concrete type; it takes Options too, so that a test can run three in one process",
 	},
@@ -98,8 +99,9 @@ var rules = map[string]rule{
 	"load":          {may: "event load/wire load/template load/fleet load/producer load/ledger load/watch load/results", mods: hdr + " " + xsys, why: "scenarios; nothing of the gateway may come along, or it would measure itself"},
 
 	// For other programs, and for tests.
-	"client":  {may: "event frame backoff", why: "public: none of ours may show in its API, nothing of the gateway may come along"},
-	"testkit": {may: "event client", why: "starts real servers for tests; only tests import it"},
+	"client":              {may: "event frame backoff", why: "public: none of ours may show in its API, nothing of the gateway may come along"},
+	"openapi/openapitest": {may: "openapi", mods: yaml, why: "only tests import it"},
+	"testkit":             {may: "event client", why: "starts real servers for tests; only tests import it"},
 }
 
 // TestImports holds every package to its rule.

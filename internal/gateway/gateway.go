@@ -107,7 +107,7 @@ func New(o Options) (*Gateway, error) {
 	}
 	g.backend, err = g.listen(server.Options{
 		Name: backendListener, Address: o.BackendListen, MaxConnections: backends,
-		Handler: server.Backend(http.HandlerFunc(g.publish), publish.OpenAPI(), metrics.Handler(g.registry, o.Logger), g.Ready),
+		Handler: server.Backend(g.routes(), g.admin, g.Ready),
 		Brief:   server.Brief(http.HandlerFunc(g.publish)), BriefPath: publish.Path,
 	})
 	if err != nil {

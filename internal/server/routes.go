@@ -2,8 +2,11 @@ package server
 
 import (
 	"io"
+	"maps"
 	"net/http"
 	"net/http/pprof"
+	"slices"
+	"strings"
 
 	"downlink/internal/problem"
 )
@@ -19,22 +22,58 @@ func Device(events http.Handler, ready Ready) http.Handler {
 	return prompt(mux)
 }
 
-// Backend is what the back end's port serves.
-func Backend(publish, openapi, metrics http.Handler, ready Ready) http.Handler {
+// A Route is what is served at a path of the back end's port.
+type Route struct {
+	// Method that Handler answers; GET is for HEAD too. Others get a 405. Empty:
+	// Handler answers every method, and bounds its own time.
+	Method  string
+	Path    string // as http.ServeMux takes it, without method and host
+	Handler http.Handler
+}
+
+// Backend is what the back end's port serves: the routes, health for everybody,
+// and profiles for those that admin lets pass.
+func Backend(routes []Route, admin func(http.Handler) http.Handler, ready Ready) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("/v1/events", publish)
-	mux.Handle("/v1/openapi.yaml", prompt(openapi))
-	mux.Handle("/metrics", prompt(metrics))
+	paths := make(map[string]methods)
+	for _, r := range routes {
+		if r.Method == "" {
+			mux.Handle(r.Path, r.Handler)
+			continue
+		}
+		if paths[r.Path] == nil {
+			paths[r.Path] = make(methods)
+			mux.Handle(r.Path, prompt(paths[r.Path]))
+		}
+		paths[r.Path][r.Method] = r.Handler
+	}
 	health(mux, ready)
 	// Without cmdline: a command line may hold the log's password. Without
 	// symbol: it holds as much in memory as a client cares to send.
-	mux.HandleFunc("/debug/pprof/", pprof.Index)
-	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	mux.Handle("/debug/pprof/", admin(http.HandlerFunc(pprof.Index)))
+	mux.Handle("/debug/pprof/profile", admin(http.HandlerFunc(pprof.Profile)))
+	mux.Handle("/debug/pprof/trace", admin(http.HandlerFunc(pprof.Trace)))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		problem.Write(w, problem.New(problem.NotFound, "nothing is served at "+r.URL.EscapedPath()))
 	})
 	return local(mux)
+}
+
+// methods are what is served at one path.
+type methods map[string]http.Handler
+
+func (m methods) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	method := r.Method
+	if method == http.MethodHead && m[method] == nil {
+		method = http.MethodGet
+	}
+	if h := m[method]; h != nil {
+		h.ServeHTTP(w, r)
+		return
+	}
+	allowed := strings.Join(slices.Sorted(maps.Keys(m)), ", ")
+	w.Header().Set("Allow", allowed)
+	problem.Write(w, problem.New(problem.MethodNotAllowed, "this address answers "+allowed))
 }
 
 // Brief is what the back end's port serves of publish without net/http.

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -155,7 +156,7 @@ func TestHealth(t *testing.T) {
 	health := func() (bool, string) { return ready, why }
 	for name, h := range map[string]http.Handler{
 		"device":   Device(answering("events"), health),
-		"back end": Backend(answering("publish"), answering("openapi"), answering("metrics"), health),
+		"back end": Backend([]Route{{Method: "GET", Path: "/metrics", Handler: answering("metrics")}}, everybody, health),
 	} {
 		s := start(t, h)
 		get := func(path string) (int, string) {
@@ -187,7 +188,7 @@ func TestBodiesThatNobodyAskedFor(t *testing.T) {
 	ready := func() (bool, string) { return true, "" }
 	for name, s := range map[string]*Server{
 		"device":   start(t, Device(nothing, ready)),
-		"back end": start(t, Backend(nothing, nothing, nothing, ready)),
+		"back end": start(t, Backend([]Route{{Method: "GET", Path: "/metrics", Handler: nothing}}, everybody, ready)),
 	} {
 		for _, target := range []string{"POST /healthz", "GET /healthz", "GET /nothing", "POST /metrics"} {
 			for _, body := range []string{"Content-Length: 10", "Transfer-Encoding: chunked"} {
@@ -240,8 +241,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 
 // TestForeignHostIsRefusedOnLoopback: a name that was pointed here.
 func TestForeignHostIsRefusedOnLoopback(t *testing.T) {
-	nothing := http.NotFoundHandler()
-	s := start(t, Backend(nothing, nothing, nothing, func() (bool, string) { return true, "" }))
+	s := start(t, Backend(nil, everybody, func() (bool, string) { return true, "" }))
 	for host, want := range map[string]int{
 		"localhost": 200, "LOCALHOST:1": 200, "127.0.0.1:9090": 200, "[::1]:9090": 200,
 		"evil.example": 421, "localhost.evil.example:80": 421, "127.0.0.1.evil.example": 421,
@@ -302,5 +302,48 @@ func TestHTTP2ClientThatReadsNothingIsCut(t *testing.T) {
 	case <-ended:
 	case <-time.After(20 * time.Second):
 		t.Error("it holds its stream for ever")
+	}
+}
+
+func everybody(h http.Handler) http.Handler { return h }
+
+// TestRoutes: a path answers its methods, HEAD as GET, and says which when it
+// is asked with another; profiles are for those whom admin lets pass.
+func TestRoutes(t *testing.T) {
+	answering := func(text string) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, text+r.PathValue("device"))
+		})
+	}
+	nobody := func(http.Handler) http.Handler { return answering("not you") }
+	h := Backend([]Route{
+		{Path: "/v1/own", Handler: answering("own")},
+		{Method: "POST", Path: "/v1/devices/{device}/revoke", Handler: answering("revoke ")},
+		{Method: "DELETE", Path: "/v1/devices/{device}/revoke", Handler: answering("restore ")},
+		{Method: "GET", Path: "/v1/limits", Handler: answering("limits")},
+	}, nobody, func() (bool, string) { return true, "" })
+	for _, c := range []struct {
+		request string
+		status  int
+		want    string
+	}{
+		{"PUT /v1/own", 200, "own"},
+		{"POST /v1/devices/a%2Fb/revoke", 200, "revoke a/b"},
+		{"DELETE /v1/devices/a/revoke", 200, "restore a"},
+		{"GET /v1/devices/a/revoke", 405, "DELETE, POST"},
+		{"HEAD /v1/limits", 200, ""},
+		{"PUT /v1/limits", 405, "GET"},
+		{"GET /v1/nothing", 404, "/v1/nothing"},
+		{"GET /debug/pprof/", 200, "not you"},
+		{"GET /debug/pprof/heap", 200, "not you"},
+		{"GET /debug/pprof/profile", 200, "not you"},
+		{"GET /debug/pprof/trace", 200, "not you"},
+	} {
+		method, path, _ := strings.Cut(c.request, " ")
+		a := httptest.NewRecorder()
+		h.ServeHTTP(a, httptest.NewRequest(method, path, nil))
+		if a.Code != c.status || !strings.Contains(a.Body.String(), c.want) || (c.status == 405) != (a.Header().Get("Allow") != "") {
+			t.Errorf("%s: %d %s %v", c.request, a.Code, a.Body, a.Header())
+		}
 	}
 }

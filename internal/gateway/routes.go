@@ -1,0 +1,23 @@
+package gateway
+
+import (
+	"net/http"
+
+	"downlink/internal/metrics"
+	"downlink/internal/openapi"
+	"downlink/internal/publish"
+	"downlink/internal/server"
+)
+
+// routes are what the back end's port serves. Everything under /v1/ but the
+// description of it is for those only whom it lets pass.
+func (g *Gateway) routes() []server.Route {
+	return []server.Route{
+		{Path: publish.Path, Handler: http.HandlerFunc(g.publish)},
+		{Method: http.MethodGet, Path: openapi.Path, Handler: openapi.Handler()},
+		{Method: http.MethodGet, Path: "/metrics", Handler: metrics.Handler(g.registry, g.opts.Logger)},
+	}
+}
+
+// admin is h for those who may do everything.
+func (g *Gateway) admin(h http.Handler) http.Handler { return h }
