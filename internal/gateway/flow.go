@@ -26,6 +26,7 @@ type flow struct {
 	tail    *tail.Tail
 	driver  conn.Driver
 	events  *sse.Handler
+	roster  *session.Roster
 	publish *publish.Handler
 
 	cancel context.CancelFunc
@@ -46,7 +47,7 @@ func startFlow(o Options, log eventlog.Log, c *credentials, m instruments, reg p
 	if err != nil {
 		return nil, err
 	}
-	f := &flow{log: log, driver: driver}
+	f := &flow{log: log, driver: driver, roster: new(session.Roster)}
 	f.shards = shard.NewSet(log, shard.Options{
 		Shards: log.Shards(), HotBytes: o.HotWindowBytes, StreamsPerDevice: o.StreamsPerDevice,
 		PageBytes: pageBytes, MaxLaps: maxLaps, Pacer: shard.NewPacer(resyncEvery),
@@ -61,6 +62,7 @@ func startFlow(o Options, log eventlog.Log, c *credentials, m instruments, reg p
 		Door:   door.New(door.Options{Identify: c.identify, Retry: o.Retry, Metrics: m.door}),
 		Shards: f.shards, Driver: f.driver,
 		Session: session.Options{MaxPending: o.PendingEvents, MaxBytes: o.PendingBytes},
+		Roster:  f.roster,
 		Retry:   o.Retry, MaxAge: o.MaxConnectionAge,
 		Metrics: m.sse, Logger: o.Logger.With("part", "sse"),
 	})

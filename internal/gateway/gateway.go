@@ -233,7 +233,7 @@ func (g *Gateway) stop() {
 	g.leaving.Store(true)
 	f := g.flow.Load()
 	if f != nil {
-		f.events.EndAll(session.Draining)
+		f.roster.EndAll(session.Draining)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), g.opts.ShutdownTimeout)
 	defer cancel()
@@ -283,15 +283,15 @@ func (g *Gateway) publish(w http.ResponseWriter, r *http.Request) {
 	problem.Write(w, problem.New(problem.LogUnavailable, "the gateway has not reached its log since it started"))
 }
 
-// Check compares what should be the same number: streams by the endpoint's
-// count, and members by the shards'. It is exact while nothing comes or goes.
+// Check compares what should be the same number: sessions by the roster, and
+// members by the shards' count. It is exact while nothing comes or goes.
 func (g *Gateway) Check() error {
 	f := g.flow.Load()
 	if f == nil {
 		return nil
 	}
-	if streams, members := f.events.Active(), f.shards.Members(); streams != members {
-		return fmt.Errorf("%d streams are open, but the shards have %d members", streams, members)
+	if sessions, members := f.roster.Len(), f.shards.Members(); sessions != members {
+		return fmt.Errorf("there are %d sessions, but the shards have %d members", sessions, members)
 	}
 	return nil
 }

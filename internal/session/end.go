@@ -1,5 +1,11 @@
 package session
 
+import (
+	"time"
+
+	"downlink/internal/shard"
+)
+
 // An EndReason is why a session ended: the same word in metric, log and
 // documentation.
 type EndReason string
@@ -11,11 +17,39 @@ const (
 	Unexpected   EndReason = "unexpected_bytes" // the client sent more than its request
 	Lifetime     EndReason = "lifetime"         // the connection reached its maximum age
 	Expired      EndReason = "expired"          // the device's credential expired
+	Disconnected EndReason = "disconnected"     // an operator ended the device's streams
+	Revoked      EndReason = "revoked"          // an operator shut the device out
 	Draining     EndReason = "draining"         // the gateway goes out of service
 	Failed       EndReason = "failed"           // the transport can't stream
 )
 
 // EndReasons lists every reason, for metrics and documentation.
 func EndReasons() []EndReason {
-	return []EndReason{ClientGone, WriteTimeout, Unexpected, Lifetime, Expired, Draining, Failed}
+	return []EndReason{ClientGone, WriteTimeout, Unexpected, Lifetime, Expired, Disconnected, Revoked, Draining, Failed}
+}
+
+// end is why a session ended, and when its device is to come back: 0 leaves that
+// to Options.Goodbye.
+type end struct {
+	reason EndReason
+	retry  time.Duration
+}
+
+// EndDevice ends all sessions of a device, which lives in that shard, and says
+// how many there were. retry is when the device is to come back, asked for each
+// session; nil or 0 leaves that to Options.Goodbye.
+func EndDevice(in *shard.Shard, device string, reason EndReason, retry func() time.Duration) (n int) {
+	for _, sub := range in.Subscribers(device) {
+		s, ok := sub.(*Session)
+		if !ok {
+			continue
+		}
+		e := end{reason: reason}
+		if retry != nil {
+			e.retry = retry()
+		}
+		s.endWith(e)
+		n++
+	}
+	return n
 }

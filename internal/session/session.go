@@ -50,10 +50,10 @@ type Session struct {
 	slot    [1]*shard.Message // holds what is pending as long as it is one message
 	bytes   int
 	cursor  event.ID // what the device is known to have: where it began, or the last ID taken
-	ended   EndReason
-	behind  bool // an offer was refused; the shard waits for Resume
+	ended   *end     // nil while the session lives
+	behind  bool     // an offer was refused; the shard waits for Resume
 
-	over atomic.Bool // ended isn't empty
+	over atomic.Bool // ended isn't nil
 }
 
 // burst is how many messages a session makes room for when one isn't enough.
@@ -199,11 +199,13 @@ func (s *Session) KeepAlive() []byte {
 
 // End ends the session; the first reason stands. The driver is woken, says
 // Goodbye if there is somebody to say it to, and calls Detach.
-func (s *Session) End(reason EndReason) {
+func (s *Session) End(reason EndReason) { s.endWith(end{reason: reason}) }
+
+func (s *Session) endWith(e end) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended == "" {
-		s.ended = reason
+	if s.ended == nil {
+		s.ended = &e
 		s.over.Store(true)
 		s.sink.Wake()
 	}
@@ -216,12 +218,18 @@ func (s *Session) Ended() EndReason {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.ended
+	return s.ended.reason
 }
 
 // Goodbye is the last frame of a stream that ends in order: when to come back.
 func (s *Session) Goodbye() []byte {
-	return frame.AppendRetry(nil, s.opts.Goodbye())
+	retry := s.opts.Goodbye()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended != nil && s.ended.retry > 0 {
+		retry = s.ended.retry
+	}
+	return frame.AppendRetry(nil, retry)
 }
 
 // Detach leaves the shard and drops what is pending. Nothing follows.

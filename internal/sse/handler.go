@@ -33,16 +33,16 @@ type Options struct {
 	Shards  Shards
 	Driver  conn.Driver
 	Session session.Options
-	Retry   time.Duration // base of the retry field, jittered by half
-	MaxAge  time.Duration // of a connection, jittered by a fifth; 0: no limit
+	Roster  *session.Roster // of the gateway: who stands in it can be ended
+	Retry   time.Duration   // base of the retry field, jittered by half
+	MaxAge  time.Duration   // of a connection, jittered by a fifth; 0: no limit
 	Metrics *Metrics
 	Logger  *slog.Logger
 }
 
 // A Handler serves GET /events. Safe for concurrent use.
 type Handler struct {
-	opts     Options
-	sessions roster
+	opts Options
 }
 
 // New makes the handler.
@@ -107,12 +107,12 @@ func keepOpen(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) stream(w http.ResponseWriter, r *http.Request, pass door.Pass) {
 	c := h.opts.Driver.New(r)
 	s := session.New(pass.Device, c, &h.opts.Session)
-	if !h.sessions.add(s) {
+	if !h.opts.Roster.Add(s) {
 		h.refuse(w, r, pass.Device, door.RefusedDraining)
 		return
 	}
 	if err := s.Attach(h.opts.Shards.Of(pass.Device), pass.Groups, pass.Start); err != nil {
-		h.sessions.remove(s)
+		h.opts.Roster.Remove(s)
 		h.refuse(w, r, pass.Device, door.RefusedTooManyStreams)
 		return
 	}
@@ -156,12 +156,6 @@ func (h *Handler) age(s *session.Session, expires time.Time) *time.Timer {
 	return time.AfterFunc(after, func() { s.End(reason) })
 }
 
-// EndAll ends every session with a reason, and refuses new ones from now on.
-func (h *Handler) EndAll(reason session.EndReason) { h.sessions.endAll(reason) }
-
-// Active is how many sessions there are.
-func (h *Handler) Active() int { return h.sessions.len() }
-
 // stream is a session as a connection sees it.
 type stream struct {
 	*session.Session
@@ -185,7 +179,7 @@ func (s *stream) Closed(err error) {
 	s.Session.End(endReason(err))
 	s.Detach()
 	h := s.handler
-	h.sessions.remove(s.Session)
+	h.opts.Roster.Remove(s.Session)
 	h.opts.Metrics.Active.Dec()
 	h.opts.Metrics.ended(s.Ended())
 	h.opts.Logger.Debug("session ended", "session", s.Session, "reason", s.Ended())

@@ -83,7 +83,7 @@ func TestCursor(t *testing.T) {
 				t.Errorf("%s: %q, want %q (%v)", resp.Status, got, c.want, err)
 			}
 			con.Close()
-			eventually(t, "the session ends", func() bool { return r.handler.Active() == 0 })
+			eventually(t, "the session ends", func() bool { return r.roster.Len() == 0 })
 		})
 	}
 }
@@ -127,7 +127,7 @@ func TestWhatIsNotAStream(t *testing.T) {
 			if (c.status == 405 || c.method == "OPTIONS") && resp.Header.Get("Allow") != "GET, HEAD, OPTIONS" {
 				t.Errorf("Allow: %q", resp.Header.Get("Allow"))
 			}
-			if n := r.handler.Active(); n != 0 {
+			if n := r.roster.Len(); n != 0 {
 				t.Errorf("%d sessions are held", n)
 			}
 		})
@@ -154,7 +154,7 @@ func TestWhatIsAStreamAllTheSame(t *testing.T) {
 			}
 			until(t, body, ": downlink")
 			con.Close()
-			eventually(t, "the hang-up is noticed", func() bool { return r.handler.Active() == 0 })
+			eventually(t, "the hang-up is noticed", func() bool { return r.roster.Len() == 0 })
 		})
 	}
 }
@@ -272,7 +272,7 @@ func TestEndAllSaysWhenToComeBack(t *testing.T) {
 		until(t, body, ": downlink")
 		bodies = append(bodies, body)
 	}
-	r.handler.EndAll(session.Draining)
+	r.roster.EndAll(session.Draining)
 	for _, body := range bodies {
 		rest, err := io.ReadAll(body)
 		if err != nil || !regexp.MustCompile(`retry: \d+\n\n$`).Match(rest) {

@@ -44,6 +44,7 @@ type rig struct {
 	shards  *shard.Set
 	handler *Handler
 	server  *httptest.Server
+	roster  session.Roster
 	metrics *Metrics
 	refused *door.Metrics
 	head    event.ID
@@ -66,6 +67,7 @@ func newRigBehind(t *testing.T, before door.Options, change func(*Options)) *rig
 	opts := Options{
 		Door: door.New(before), Shards: r.shards,
 		Driver:  conn.Ordinary{KeepAlive: time.Minute, WriteTimeout: 10 * time.Second},
+		Roster:  &r.roster,
 		Session: session.Options{MaxPending: 100, MaxBytes: 1 << 20},
 		Retry:   3 * time.Second, Metrics: r.metrics, Logger: slog.New(slog.DiscardHandler),
 	}
@@ -86,13 +88,11 @@ func newRigBehind(t *testing.T, before door.Options, change func(*Options)) *rig
 	r.server.Config.Protocols.SetUnencryptedHTTP2(true)
 	r.server.Start()
 	t.Cleanup(func() {
-		r.handler.EndAll(session.Draining)
+		r.roster.EndAll(session.Draining)
 		r.server.CloseClientConnections()
 		r.server.Close()
 		opts.Driver.Close(t.Context())
-		r.handler.sessions.mu.Lock()
-		defer r.handler.sessions.mu.Unlock()
-		if n := len(r.handler.sessions.sessions); n != 0 || r.shards.Members() != 0 {
+		if n := r.roster.Len(); n != 0 || r.shards.Members() != 0 {
 			t.Errorf("%d sessions and %d members are left", n, r.shards.Members())
 		}
 		if n := testutil.ToFloat64(r.metrics.Active); n != 0 {
