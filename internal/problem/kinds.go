@@ -15,6 +15,8 @@ const (
 	TooManyDevices     Code = "too-many-devices"
 	InvalidIdempotency Code = "invalid-idempotency-key"
 	InvalidLimit       Code = "invalid-limit"
+	Unauthorized       Code = "unauthorized"
+	Forbidden          Code = "forbidden"
 	NotFound           Code = "not-found"
 	MethodNotAllowed   Code = "method-not-allowed"
 	RequestTimeout     Code = "request-timeout"
@@ -25,6 +27,7 @@ const (
 	WrongHost          Code = "wrong-host"
 	TooManyEvents      Code = "too-many-events"
 	Internal           Code = "internal"
+	KeysUnavailable    Code = "keys-unavailable"
 	LogUnavailable     Code = "log-unavailable"
 	LogFull            Code = "log-full"
 	LogExhausted       Code = "log-exhausted"
@@ -79,6 +82,12 @@ var table = [...]Kind{
 	{InvalidLimit, http.StatusBadRequest, "A limit can't be changed like this",
 		"GET /v1/limits lists each limit, which values it takes, and how it is changed. Nothing was changed.",
 		"A PATCH of /v1/limits names a limit that there isn't, a value that it doesn't take, or a limit that can't be changed while the gateway runs. Not one of the request's limits was changed."},
+	{Unauthorized, http.StatusUnauthorized, "The request proves no right to be here",
+		"Send Authorization: Bearer with a publisher's token; docs/operate/publishers.md says how to get one. A device's token doesn't count here.",
+		"backend_auth is on, and the token is missing, unknown, expired, or not for this port. Nothing was stored. Repeating it unchanged fails again."},
+	{Forbidden, http.StatusForbidden, "The token doesn't allow this",
+		"Use a token with the scope that the detail names, or have it added to this one; docs/operate/publishers.md lists the scopes.",
+		"The token is good, and its scopes don't cover the device, the group, the broadcast or the call. Nothing was stored; of a batch the other lines count."},
 	{NotFound, http.StatusNotFound, "There is nothing at this address",
 		"GET /v1/openapi.yaml lists the addresses of the back end. Devices connect to the other port, to /events.",
 		"The path isn't one of the back end's."},
@@ -109,6 +118,9 @@ var table = [...]Kind{
 	{Internal, http.StatusInternalServerError, "The gateway failed",
 		"Repeat the request with the same idempotency key. If it fails again, look into the gateway's log.",
 		"A fault of the gateway, not of the request. Whether something was stored isn't known."},
+	{KeysUnavailable, http.StatusServiceUnavailable, "The token can't be checked now",
+		"Repeat the request after Retry-After seconds; if it lasts, see whether the gateway reaches backend_jwt_jwks_url.",
+		"The keys that publishers' tokens are checked with have not been fetched, or not recently enough. Nothing was stored."},
 	{LogUnavailable, http.StatusServiceUnavailable, "The log can't be reached",
 		"Repeat the request after Retry-After seconds, with the same idempotency key.",
 		"The log didn't confirm within publish_timeout. Nothing is claimed: it may or may not have been stored. With an idempotency key a retry stores it exactly once; what stands already is listed in `ids`."},

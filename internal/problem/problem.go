@@ -110,6 +110,9 @@ func WriteAs(w http.ResponseWriter, status int, body any) {
 	if status == http.StatusServiceUnavailable && h.Get("Retry-After") == "" {
 		h.Set("Retry-After", strconv.Itoa(retryAfterLeast+rand.IntN(retryAfterMost-retryAfterLeast+1)))
 	}
+	if status == http.StatusUnauthorized {
+		h.Set("WWW-Authenticate", `Bearer realm="downlink"`) // RFC 9110 §15.5.2: due with every 401
+	}
 	w.WriteHeader(status)
 	_, _ = w.Write(append(data, '\n')) // the client has gone: nobody to tell
 }

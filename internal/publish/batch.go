@@ -16,7 +16,7 @@ import (
 // batch answers NDJSON: a line for a line, in order, while it reads. Memory is
 // bounded by what one call of the log takes and by what the client leaves
 // unread of its answer.
-func (h *Handler) batch(w http.ResponseWriter, r *http.Request, body *slowBody) {
+func (h *Handler) batch(w http.ResponseWriter, r *http.Request, body *slowBody, sender Sender) {
 	key, err := headerKey(r)
 	if err != nil {
 		d := asProblem(err)
@@ -32,7 +32,7 @@ func (h *Handler) batch(w http.ResponseWriter, r *http.Request, body *slowBody) 
 	b := &batch{
 		h:       h,
 		key:     key,
-		scope:   h.opts.Publisher(r),
+		sender:  sender,
 		lines:   newLines(in, h.maxBody),
 		whole:   0 < r.ContentLength && r.ContentLength <= linesBuffer,
 		entries: firstRound,
@@ -56,10 +56,10 @@ func (h *Handler) batch(w http.ResponseWriter, r *http.Request, body *slowBody) 
 // A batch is the state of one NDJSON request.
 type batch struct {
 	// Set at construction.
-	h     *Handler
-	key   string // Idempotency-Key of the request, may be empty
-	scope string
-	lines *lines
+	h      *Handler
+	key    string // Idempotency-Key of the request, may be empty
+	sender Sender
+	lines  *lines
 	// The client has announced a short body, so all of it is on its way: it
 	// doesn't wait for an answer in between.
 	whole bool
@@ -139,13 +139,16 @@ func (b *batch) read(p *plan) (line pending, more bool) {
 	if err == nil {
 		err = b.identify(m)
 	}
+	if err == nil {
+		err = permit(b.sender, m)
+	}
 	switch {
 	case err != nil:
 		return pending{fault: asProblem(err)}, true
 	case b.broken != nil:
 		return pending{fault: b.broken}, true
 	}
-	return pending{m: m, slots: p.add(m, m.once(b.scope))}, true
+	return pending{m: m, slots: p.add(m, m.once(b.sender.Name()))}, true
 }
 
 // identify gives a line without an idempotency key of its own the request's

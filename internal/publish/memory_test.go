@@ -15,6 +15,7 @@ import (
 
 	"downlink/internal/event"
 	"downlink/internal/eventlog"
+	"downlink/internal/problem"
 	"downlink/internal/publish"
 )
 
@@ -114,7 +115,7 @@ func newRig(t *testing.T, change ...func(*publish.Options)) *rig {
 	o := publish.Options{
 		Log: r.log, Shards: shards, MaxEventBytes: 1000, AppendTimeout: 50 * time.Millisecond,
 		Logger: slog.New(slog.DiscardHandler), Metrics: publish.NewMetrics(r.reg),
-		Publisher: func(r *http.Request) string { return r.Header.Get("X-Test-Publisher") },
+		Sender: sender,
 	}
 	for _, c := range change {
 		c(&o)
@@ -153,4 +154,24 @@ func (r *rig) wantCount(result string, n float64) {
 		}
 	}
 	r.t.Errorf("no result %q", result)
+}
+
+// A testSender is named by a header, and may send to who isn't named so.
+type testSender string
+
+func sender(r *http.Request) (publish.Sender, error) {
+	name := r.Header.Get("X-Test-Publisher")
+	if name == "unknown" {
+		return nil, problem.New(problem.Unauthorized, "unknown")
+	}
+	return testSender(name), nil
+}
+
+func (s testSender) Name() string { return string(s) }
+
+func (s testSender) Permit(target string) error {
+	if strings.Contains(target, "forbidden") {
+		return problem.New(problem.Forbidden, "not for "+string(s))
+	}
+	return nil
 }

@@ -13,6 +13,7 @@ const (
 	resultInvalid     = "invalid"
 	resultTooLarge    = "too_large"
 	resultConflict    = "conflict"
+	resultDenied      = "denied"
 	resultUnavailable = "unavailable"
 	resultFailed      = "failed"
 )
@@ -30,7 +31,7 @@ type Metrics struct {
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	events := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "downlink_publish_events_total",
-		Help: "Events that publishers sent, by what became of them: stored, replayed (an idempotency key was repeated), invalid, too_large, conflict, unavailable (the log didn't confirm), failed. A broadcast or a list of devices counts once.",
+		Help: "Events that publishers sent, by what became of them: stored, replayed (an idempotency key was repeated), invalid, too_large, conflict, denied (a credential is missing, not accepted, or not for this target), unavailable (the log didn't confirm), failed. A broadcast or a list of devices counts once.",
 	}, []string{"result"})
 	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "downlink_publish_request_seconds",
@@ -53,7 +54,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Help: "Publish requests that are being answered.",
 		}),
 	}
-	for _, result := range []string{resultStored, resultReplayed, resultInvalid, resultTooLarge, resultConflict, resultUnavailable, resultFailed} {
+	for _, result := range []string{resultStored, resultReplayed, resultInvalid, resultTooLarge, resultConflict, resultDenied, resultUnavailable, resultFailed} {
 		m.events[result] = events.WithLabelValues(result)
 	}
 	for _, f := range []form{formSingle, formBatch, formUnknown} {
@@ -74,7 +75,9 @@ func resultOf(d *problem.Document) string {
 		return resultTooLarge
 	case problem.Conflict:
 		return resultConflict
-	case problem.LogUnavailable, problem.LogFull, problem.LogExhausted, problem.ShuttingDown:
+	case problem.Unauthorized, problem.Forbidden:
+		return resultDenied
+	case problem.KeysUnavailable, problem.LogUnavailable, problem.LogFull, problem.LogExhausted, problem.ShuttingDown:
 		return resultUnavailable
 	case problem.Internal:
 		return resultFailed

@@ -44,6 +44,8 @@ func TestEveryDocumentedAnswerIsReal(t *testing.T) {
 		{what: "batch", header: []string{"Content-Type", "application/x-ndjson"}, body: good + "\n" + `{"device":"*","type":"t","text":"","idem":"i"}` + "\n" + `{"device":"*","type":"t","text":"","idem":"i"}` + "\nbad\n" +
 			`{"device":"demo","type":"t","text":"y","idem":"i2"}` + "\n" + `{"device":"demo","type":"t","text":"y","idem":"i2"}`},
 		{what: "bad", body: `{}`},
+		{what: "unknown", header: []string{"X-Test-Publisher", "unknown"}, body: good},
+		{what: "forbidden", body: `{"device":"forbidden","type":"t","text":"x"}`},
 		{what: "method", method: "PUT", body: good},
 		{what: "large", body: `{"device":"demo","type":"t","text":"` + strings.Repeat("x", 1001) + `"}`},
 		{what: "media", body: good, header: []string{"Content-Type", "text/plain"}},

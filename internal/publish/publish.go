@@ -59,12 +59,27 @@ type Options struct {
 	// BodyTimeout ends a request whose client sends no byte, or takes none of
 	// its answer, for so long. Zero means 30 s.
 	BodyTimeout time.Duration
-	// Publisher names who sends a request: the scope of idempotency keys.
-	// Nil means one scope for all.
-	Publisher func(*http.Request) string
-	Logger    *slog.Logger
-	Metrics   *Metrics
+	// Sender says who sends a request. Its error, a *problem.Document, is the
+	// answer. Nil: everybody may send to everybody, as one and the same.
+	Sender  func(*http.Request) (Sender, error)
+	Logger  *slog.Logger
+	Metrics *Metrics
 }
+
+// A Sender is whoever sends a request.
+type Sender interface {
+	// Name is the scope of idempotency keys.
+	Name() string
+	// Permit is nil if the sender may send to a device, a group or everybody;
+	// else a *problem.Document that says what is missing.
+	Permit(target string) error
+}
+
+// anybody is the sender where nobody is told from others.
+type anybody struct{}
+
+func (anybody) Name() string        { return "" }
+func (anybody) Permit(string) error { return nil }
 
 // A Handler answers POST /v1/events. Safe for concurrent use.
 type Handler struct {
@@ -86,8 +101,8 @@ func New(o Options) *Handler {
 	if o.BodyTimeout == 0 {
 		o.BodyTimeout = 30 * time.Second
 	}
-	if o.Publisher == nil {
-		o.Publisher = func(*http.Request) string { return "" }
+	if o.Sender == nil {
+		o.Sender = func(*http.Request) (Sender, error) { return anybody{}, nil }
 	}
 	return &Handler{
 		opts:     o,
@@ -106,7 +121,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer h.metrics.inFlight.Dec()
 
 	body := newSlowBody(w, r, h.opts.BodyTimeout)
-	form, fault := formOf(r)
+	sender, form, fault := h.accept(r)
 	defer func() { h.metrics.duration[form].Observe(time.Since(start).Seconds()) }()
 	switch {
 	case fault != nil:
@@ -116,10 +131,20 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.metrics.count(fault)
 		problem.Write(w, fault)
 	case form == formBatch:
-		h.batch(w, r, body)
+		h.batch(w, r, body, sender)
 	default:
-		h.single(w, r, body)
+		h.single(w, r, body, sender)
 	}
+}
+
+// accept says who sends a request, and in which form, before it is read.
+func (h *Handler) accept(r *http.Request) (Sender, form, *problem.Document) {
+	sender, err := h.opts.Sender(r)
+	if err != nil {
+		return nil, formUnknown, asProblem(err)
+	}
+	form, fault := formOf(r)
+	return sender, form, fault
 }
 
 // A form is how a request carries its events.
@@ -167,6 +192,16 @@ func formOf(r *http.Request) (form, *problem.Document) {
 	default:
 		return formUnknown, problem.New(problem.UnsupportedMedia, "the Content-Type is "+clip(given))
 	}
+}
+
+// permit asks for each target of a message, before any of it is stored.
+func permit(s Sender, m *message) error {
+	for _, target := range m.targets {
+		if err := s.Permit(target); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // append stores a plan's events.

@@ -15,10 +15,13 @@ import (
 )
 
 // single answers a request with one message.
-func (h *Handler) single(w http.ResponseWriter, r *http.Request, body *slowBody) {
+func (h *Handler) single(w http.ResponseWriter, r *http.Request, body *slowBody, sender Sender) {
 	text, _ := h.texts.Get().(*[]byte)
 	defer h.recycle(text)
 	m, err := h.readSingle(w, r, body, text)
+	if err == nil {
+		err = permit(sender, m)
+	}
 	if err != nil {
 		d := asProblem(err)
 		h.metrics.count(d)
@@ -26,7 +29,7 @@ func (h *Handler) single(w http.ResponseWriter, r *http.Request, body *slowBody)
 		return
 	}
 	p := newPlan(h.opts.Shards, 1)
-	slots := p.add(m, m.once(h.opts.Publisher(r)))
+	slots := p.add(m, m.once(sender.Name()))
 	results := h.append(p)
 	o := outcomeOf(make([]stored, 0, len(slots)), slots, results)
 	h.account(m, o)

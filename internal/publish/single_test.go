@@ -372,3 +372,40 @@ func TestALogThatHangsIsAnsweredInTime(t *testing.T) {
 	r.log.block = make(chan struct{})
 	wantProblem(t, "hang", r.post(`{"device":"demo","type":"t","text":"x"}`), problem.LogUnavailable, "", "")
 }
+
+// TestWhoMayNot: neither who isn't known nor what isn't permitted gets anything
+// stored; of a batch the other lines count.
+func TestWhoMayNot(t *testing.T) {
+	for _, c := range []struct {
+		what, body, media, publisher string
+		status                       int
+		want                         string
+	}{
+		{"unknown", `{"device":"demo","type":"t","text":""}`, "application/json", "unknown", 401, "urn:downlink:problem:unauthorized"},
+		{"unknown, before the form", `x`, "text/plain", "unknown", 401, "urn:downlink:problem:unauthorized"},
+		{"unknown batch", `{"device":"demo","type":"t","text":""}`, "application/x-ndjson", "unknown", 401, "urn:downlink:problem:unauthorized"},
+		{"device", `{"device":"forbidden","type":"t","text":""}`, "application/json", "erp", 403, "not for erp"},
+		{"group", `{"device":"@forbidden","type":"t","text":""}`, "application/json", "erp", 403, "not for erp"},
+		{"one of several", `{"devices":["demo","forbidden"],"type":"t","text":""}`, "application/json", "erp", 403, "not for erp"},
+	} {
+		r := newRig(t)
+		a := r.post(c.body, "Content-Type", c.media, "X-Test-Publisher", c.publisher)
+		if a.Code != c.status || !strings.Contains(a.Body.String(), c.want) || (c.status == 401) != (a.Header().Get("WWW-Authenticate") != "") {
+			t.Errorf("%s: %d %s %v", c.what, a.Code, a.Body, a.Header())
+		}
+		if n := len(r.log.stored()); n != 0 {
+			t.Errorf("%s: %d events are stored", c.what, n)
+		}
+		r.wantCount("denied", 1)
+	}
+	r := newRig(t)
+	line := func(device string) string { return `{"device":"` + device + `","type":"t","text":""}` + "\n" }
+	a := r.post(line("a")+line("forbidden")+line("b"), "Content-Type", "application/x-ndjson", "X-Test-Publisher", "erp")
+	lines := strings.Split(strings.TrimSpace(a.Body.String()), "\n")
+	if a.Code != 200 || len(lines) != 3 || !strings.Contains(lines[0], `"id"`) || !strings.Contains(lines[1], "forbidden") || !strings.Contains(lines[2], `"id"`) {
+		t.Errorf("%d %s", a.Code, a.Body)
+	}
+	if n := len(r.log.stored()); n != 2 {
+		t.Errorf("%d events are stored", n)
+	}
+}
