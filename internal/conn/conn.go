@@ -49,6 +49,10 @@ type Conn interface {
 	// Wake says that Next or End has news. It doesn't block and may be called
 	// at any time, from any goroutine.
 	Wake()
+	// Peer is the address of the other end and the protocol, for people. It may
+	// be called at any time, from any goroutine; empty before Serve and after
+	// the end.
+	Peer() (address, protocol string)
 	// Serve answers the request with 200, the headers that are set, first, and
 	// then the stream. It may return before the stream is closed.
 	Serve(w http.ResponseWriter, r *http.Request, first []byte, s Stream)

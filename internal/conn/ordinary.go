@@ -24,16 +24,17 @@ const (
 )
 
 // New makes a connection.
-func (o Ordinary) New(*http.Request) Conn {
-	return &ordinary{opts: o, wake: make(chan struct{}, 1)}
+func (o Ordinary) New(r *http.Request) Conn {
+	return &ordinary{opts: o, request: r, wake: make(chan struct{}, 1)}
 }
 
 // Close does nothing: net/http keeps its connections, and stopping it ends them.
 func (o Ordinary) Close(context.Context) {}
 
 type ordinary struct {
-	opts Ordinary
-	wake chan struct{}
+	opts    Ordinary
+	request *http.Request
+	wake    chan struct{}
 }
 
 // Wake implements Conn.
@@ -42,6 +43,19 @@ func (c *ordinary) Wake() {
 	case c.wake <- struct{}{}:
 	default:
 	}
+}
+
+// Peer implements Conn.
+func (c *ordinary) Peer() (address, protocol string) {
+	return c.request.RemoteAddr, spoken(c.request.Proto, c.request.TLS != nil)
+}
+
+// spoken names what a connection speaks.
+func spoken(protocol string, secured bool) string {
+	if secured {
+		return protocol + ", TLS"
+	}
+	return protocol
 }
 
 // Serve implements Conn. It returns when the stream is closed.

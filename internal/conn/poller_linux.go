@@ -2,7 +2,9 @@ package conn
 
 import (
 	"errors"
+	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -85,6 +87,34 @@ func (p *poller) each(f func(*light)) {
 		if c != nil {
 			f(c)
 		}
+	}
+}
+
+// peer is the address of a connection's other end; false if it isn't watched. It
+// looks for the connection, because a descriptor that the connection says it has
+// may be another's by now: under the lock it can't be.
+func (p *poller) peer(c *light) (address string, secured, ok bool) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	fd := slices.Index(p.conns, c)
+	if fd < 0 {
+		return "", false, false
+	}
+	return peerName(fd), c.secured != nil, true
+}
+
+func peerName(fd int) string {
+	peer, err := unix.Getpeername(fd)
+	if err != nil {
+		return "" // the client is gone
+	}
+	switch a := peer.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port)).String() //nolint:gosec // a port
+	case *unix.SockaddrInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16(a.Addr).Unmap(), uint16(a.Port)).String() //nolint:gosec // a port
+	default:
+		return ""
 	}
 }
 

@@ -61,6 +61,16 @@ func (c *light) notify(what uint32) {
 // Wake implements Conn.
 func (c *light) Wake() { c.notify(woken) }
 
+// Peer implements Conn. The address isn't kept for each connection: the system
+// knows it.
+func (c *light) Peer() (address, protocol string) {
+	peer, secured, ok := c.driver.poller.peer(c)
+	if !ok {
+		return "", ""
+	}
+	return peer, spoken("HTTP/1.1", secured)
+}
+
 // Serve implements Conn. It returns when the connection is in the driver's
 // hands.
 func (c *light) Serve(w http.ResponseWriter, _ *http.Request, first []byte, s Stream) {

@@ -88,11 +88,17 @@ func AppendComment(dst []byte, text string) []byte {
 // fetches its full state (whole milliseconds; a negative one counts as 0).
 func AppendResync(dst []byte, id event.ID, reason event.Reason, after time.Duration) []byte {
 	dst = appendID(dst, id)
-	dst = append(dst, "event: "+event.ResyncType+"\ndata: {\"reason\":\""...)
+	dst = append(dst, "event: "+event.ResyncType+"\ndata: "...)
+	dst = appendResyncData(dst, reason, after)
+	return append(dst, "\n\n"...)
+}
+
+func appendResyncData(dst []byte, reason event.Reason, after time.Duration) []byte {
+	dst = append(dst, `{"reason":"`...)
 	dst = appendReason(dst, reason)
 	dst = append(dst, `","after_ms":`...)
 	dst = strconv.AppendInt(dst, max(after, 0).Milliseconds(), 10)
-	return append(dst, "}\n\n"...)
+	return append(dst, '}')
 }
 
 func appendID(dst []byte, id event.ID) []byte {

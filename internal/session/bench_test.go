@@ -16,6 +16,8 @@ type asleep struct{}
 
 func (*asleep) Wake() {}
 
+func (*asleep) Peer() (address, protocol string) { return "", "" }
+
 func benchShards() *shard.Set {
 	set := shard.NewSet(silent{}, shard.Options{
 		Shards: 1, HotBytes: 1 << 20, MaxLaps: 1, Pacer: shard.NewPacer(0), Metrics: shard.NewMetrics(nil),

@@ -22,6 +22,9 @@ type Sink interface {
 	// Wake says that Next, or Ended, has news. It must not block and may be
 	// called at any time, from any goroutine, also after the session's end.
 	Wake()
+	// Peer says where the session's events go, for people: an address and the
+	// protocol. Empty if that can't be known any more, or not yet.
+	Peer() (address, protocol string)
 }
 
 // Options for a session.
@@ -29,18 +32,20 @@ type Options struct {
 	MaxPending int                  // messages that wait for the sink
 	MaxBytes   int                  // of their frames; one message alone may be larger
 	Goodbye    func() time.Duration // the retry for a stream that ends in order
+	JSON       bool                 // Next gives JSON objects instead of an event stream's frames
 }
 
 // A Session is one device's live delivery. Safe for concurrent use by its
-// shard, its driver and whoever ends it; Next, KeepAlive and Goodbye belong to
-// the driver alone.
+// shard, its driver and whoever ends it; Next, KeepAlive, Advance and Goodbye
+// belong to the driver alone.
 type Session struct {
 	// Set at construction.
 	device string
 	sink   Sink
 	opts   *Options
 
-	// Set once by Attach, before the driver starts.
+	// Set once by Know and Attach, before the driver starts.
+	facts  facts
 	member *shard.Member
 
 	// Guarded by mu, which is taken after the shard's.
@@ -145,7 +150,7 @@ func (s *Session) take(dst [][]byte, maxBytes int) (frames [][]byte, resume bool
 	defer s.mu.Unlock()
 	total := 0
 	if r := s.resync; r != nil {
-		dst = append(dst, frame.AppendResync(make([]byte, 0, resyncRoom), r.at, r.reason, r.after))
+		dst = append(dst, s.encodeResync(r.at, r.reason, r.after))
 		s.cursor, s.resync = r.at, nil
 	}
 	taken := 0
@@ -154,7 +159,7 @@ func (s *Session) take(dst [][]byte, maxBytes int) (frames [][]byte, resume bool
 		s.pending[taken] = nil
 		taken++
 		s.bytes -= m.Size()
-		data := encode(m)
+		data := s.encode(m)
 		total += len(data)
 		dst = append(dst, data)
 		s.cursor = m.ID
@@ -172,29 +177,57 @@ func (s *Session) take(dst [][]byte, maxBytes int) (frames [][]byte, resume bool
 // resyncRoom is enough for most resync frames.
 const resyncRoom = 112
 
-// encode is the frame of a message. An entry that is too large becomes a
-// resync that moves the cursor past it, or it would poison every resume.
-func encode(m *shard.Message) []byte {
-	if m.TooLarge {
-		return frame.AppendResync(nil, m.ID, event.EventTooLarge, 0)
+// encode is a message as the driver writes it. An entry that is too large
+// becomes a resync that moves the cursor past it, or it would poison every
+// resume.
+func (s *Session) encode(m *shard.Message) []byte {
+	switch {
+	case m.TooLarge:
+		return s.encodeResync(m.ID, event.EventTooLarge, 0)
+	case s.opts.JSON:
+		return frame.AppendEventJSON(nil, m.ID, m.Type, m.Payload)
+	default:
+		return m.Frame()
 	}
-	return m.Frame()
+}
+
+func (s *Session) encodeResync(at event.ID, reason event.Reason, after time.Duration) []byte {
+	if s.opts.JSON {
+		return frame.AppendResyncJSON(nil, at, reason, after)
+	}
+	return frame.AppendResync(make([]byte, 0, resyncRoom), at, reason, after)
 }
 
 // KeepAlive is what a driver writes when it has written nothing for a while:
 // the shard's position if it has moved past the cursor, so that a quiet
 // device's cursor never ages out, otherwise a comment.
 func (s *Session) KeepAlive() []byte {
+	position, moved := s.Advance()
+	if !moved {
+		return []byte(frame.Ping)
+	}
+	return frame.AppendPosition(nil, position)
+}
+
+// Live reports whether the device has been offered everything for it up to now.
+func (s *Session) Live() bool {
+	_, live := s.member.Position()
+	return live
+}
+
+// Advance moves the cursor to the shard's position, if nothing for the device
+// lies between and it hasn't been told of that position.
+func (s *Session) Advance() (position event.ID, moved bool) {
 	position, ok := s.member.Position()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// What was offered after Position is pending now and has a higher ID; what
 	// was offered before it is pending or taken. So nothing may be pending.
 	if !ok || s.resync != nil || len(s.pending) > 0 || !s.cursor.Less(position) {
-		return []byte(frame.Ping)
+		return position, false
 	}
 	s.cursor = position
-	return frame.AppendPosition(nil, position)
+	return position, true
 }
 
 // End ends the session; the first reason stands. The driver is woken, says

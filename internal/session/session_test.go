@@ -21,6 +21,8 @@ type wakes int
 
 func (w *wakes) Wake() { *w++ }
 
+func (*wakes) Peer() (address, protocol string) { return "192.0.2.1:4711", "HTTP/1.1" }
+
 // silent is a log that is never asked in these tests.
 type silent struct{}
 

@@ -22,6 +22,8 @@ type nobody struct{}
 
 func (nobody) Wake() {}
 
+func (nobody) Peer() (address, protocol string) { return "", "" }
+
 // TestStreamsEndWithTheirCredential: none before it expires, none later than
 // expirySpread after, and not all at once. An earlier maximum age wins.
 func TestStreamsEndWithTheirCredential(t *testing.T) {
@@ -103,7 +105,9 @@ func TestNobodyPasses(t *testing.T) {
 			return door.Identity{Device: "a", Cookie: "ticket=1"}, answer
 		},
 		Revoked: func(device string) bool { return revoked && device == "a" },
-		Admit:   func(*http.Request, door.Identity) door.Refusal { return door.RefusedDraining },
+		Admit: func(*http.Request, door.Identity) (door.Refusal, time.Duration) {
+			return door.RefusedDraining, time.Second
+		},
 	}, nil)
 	check := func(err error, status int, header, value, says string) {
 		t.Helper()
