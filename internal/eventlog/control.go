@@ -126,14 +126,16 @@ type Revoked struct {
 // version of a list that was never changed.
 type ListVersion struct {
 	Born    event.ID // of the first order that changed it
-	Changes uint64   // orders that changed it since
+	Last    event.ID // of the last one
+	Changes uint64   // orders that changed it
 	Devices int      // on the list now
 }
 
 // Lost reports whether now can't have come of was by orders alone: the log has
 // forgotten some of them. What was written past our API doesn't count as such.
 func (was ListVersion) Lost(now ListVersion) bool {
-	return was.Changes > 0 && (now.Born != was.Born || now.Changes < was.Changes)
+	return was.Changes > 0 &&
+		(now.Born != was.Born || now.Changes < was.Changes || now.Changes == was.Changes && now.Last != was.Last)
 }
 
 // A Controller carries orders about devices to every gateway, and keeps the

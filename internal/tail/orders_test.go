@@ -20,10 +20,10 @@ func (o obeying) Order(_ int, order eventlog.Control) {
 	o.note("%s %s", order.Kind, order.Device)
 }
 
-func (o obeying) Doubt(_ int, lost bool) {
+func (o obeying) Doubt(int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.note("doubt, lost %v", lost)
+	o.note("doubt")
 }
 
 func (s *source) order(order eventlog.Control) {
@@ -39,7 +39,7 @@ func obeyed(t *testing.T, s *source) func() []string {
 	s.orders = obeying{s}
 	s.run(t)
 	after(time.Second)
-	want(t, s, "start 1000-0", "doubt, lost false")
+	want(t, s, "start 1000-0", "doubt")
 	return func() []string { return s.seen()[2:] }
 }
 
@@ -70,7 +70,7 @@ func TestWhereOrdersMayBeMissedItIsSaid(t *testing.T) {
 					s.state.Head, s.state.Founded, s.state.Since = event.ID{Ms: 2000}, event.ID{Ms: 2000}, event.ID{Ms: 2000}
 				})
 			},
-			want: []string{"suspect 1000-0", "reset 2000-0 log-rewound", "doubt, lost true"},
+			want: []string{"suspect 1000-0", "reset 2000-0 log-rewound", "doubt"},
 		},
 		"the sweep was faster": {
 			fault: func(s *source) {
@@ -78,7 +78,7 @@ func TestWhereOrdersMayBeMissedItIsSaid(t *testing.T) {
 				s.append(2)
 				s.sweep(s.state.Head)
 			},
-			want: []string{"overtaken 1000-2", "doubt, lost false"},
+			want: []string{"overtaken 1000-2", "doubt"},
 		},
 		"the log was away": {
 			fault: func(s *source) {
@@ -87,7 +87,7 @@ func TestWhereOrdersMayBeMissedItIsSaid(t *testing.T) {
 				s.do(func() { s.away = false })
 				after(5 * time.Second)
 			},
-			want: []string{"doubt, lost false"},
+			want: []string{"doubt"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -116,7 +116,7 @@ func (r *reader) begin(ctx context.Context) error {
 			for i, f := range found {
 				r.tracks[i] = track{pos: f.State.Head, founded: f.State.Founded, fresh: asked}
 				r.to.Start(r.shards[i], f.State.Head)
-				r.opts.Orders.Doubt(r.shards[i], false)
+				r.opts.Orders.Doubt(r.shards[i])
 			}
 			r.mu.Unlock()
 			r.set(func() { r.begun, r.away = true, false })
@@ -166,7 +166,7 @@ func (r *reader) doubtful() {
 // that answers now may be one that never had them, and nothing else shows it.
 func (r *reader) missed() {
 	for _, s := range r.shards {
-		r.opts.Orders.Doubt(s, false)
+		r.opts.Orders.Doubt(s)
 	}
 }
 

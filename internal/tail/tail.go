@@ -36,9 +36,8 @@ type Dispatcher interface {
 type Orders interface {
 	// Order hands over an order, after the entries that were read with it.
 	Order(shard int, order eventlog.Control)
-	// Doubt says that orders may have been missed. lost: because part of the
-	// log is gone, or may be; else only the news of them.
-	Doubt(shard int, lost bool)
+	// Doubt says that orders of a shard may have been missed.
+	Doubt(shard int)
 }
 
 // A Source is the log as the tail needs it.
@@ -84,7 +83,7 @@ func New(source Source, to Dispatcher, opts Options) *Tail {
 type unheard struct{}
 
 func (unheard) Order(int, eventlog.Control) {}
-func (unheard) Doubt(int, bool)             {}
+func (unheard) Doubt(int)                   {}
 
 // Run reads until ctx ends, or until the log turns out to have another layout
 // than this gateway, whose *eventlog.MismatchError it then returns. It returns

@@ -94,7 +94,7 @@ func (r *reader) settleLocked(ctx context.Context, i int, pos event.ID, found ev
 			return err
 		}
 		t.pos = at
-		r.opts.Orders.Doubt(r.shards[i], false)
+		r.opts.Orders.Doubt(r.shards[i])
 		r.opts.Metrics.Overtaken.Inc()
 		r.restartLocked()
 	case pos.Less(state.Head):
@@ -120,7 +120,7 @@ func (r *reader) resetLocked(ctx context.Context, i int, pos event.ID, reason ev
 	r.stuckLocked(i, false)
 	r.tracks[i] = track{pos: state.Head, founded: state.Founded, fresh: time.Now(), told: state.Head}
 	r.to.Reset(r.shards[i], state.Head, reason)
-	r.opts.Orders.Doubt(r.shards[i], reason != event.WindowExpired)
+	r.opts.Orders.Doubt(r.shards[i])
 	r.opts.Metrics.reset(reason)
 	r.restartLocked()
 	return nil

@@ -85,6 +85,7 @@ func (g *group) list(s *shard, order eventlog.Control, id event.ID) error {
 	if version.Changes == 0 {
 		version.Born = id
 	}
+	version.Last = id
 	version.Changes++
 	if order.Kind == eventlog.Revoke {
 		version.Devices++
@@ -173,21 +174,23 @@ func (l *Log) listVersion(num int) (eventlog.ListVersion, error) {
 }
 
 func encodeVersion(v eventlog.ListVersion) []byte {
-	return binary.AppendUvarint(binary.AppendUvarint(appendID(nil, v.Born), v.Changes), uint64(v.Devices))
+	b := appendID(appendID(nil, v.Born), v.Last)
+	return binary.AppendUvarint(binary.AppendUvarint(b, v.Changes), uint64(v.Devices))
 }
 
 func decodeVersion(b []byte) (v eventlog.ListVersion, err error) {
-	if len(b) < idBytes {
-		return v, fmt.Errorf("%w: version of a list of revoked devices", errCorrupt)
+	corrupt := fmt.Errorf("%w: version of a list of revoked devices", errCorrupt)
+	if len(b) < 2*idBytes {
+		return v, corrupt
 	}
-	v.Born = decodeID(b)
-	changes, n := binary.Uvarint(b[idBytes:])
+	v.Born, v.Last = decodeID(b), decodeID(b[idBytes:])
+	changes, n := binary.Uvarint(b[2*idBytes:])
 	if n <= 0 {
-		return v, fmt.Errorf("%w: version of a list of revoked devices", errCorrupt)
+		return v, corrupt
 	}
-	devices, m := binary.Uvarint(b[idBytes+n:])
-	if m <= 0 || idBytes+n+m != len(b) {
-		return v, fmt.Errorf("%w: version of a list of revoked devices", errCorrupt)
+	devices, m := binary.Uvarint(b[2*idBytes+n:])
+	if m <= 0 || 2*idBytes+n+m != len(b) {
+		return v, corrupt
 	}
 	v.Changes, v.Devices = changes, int(devices)
 	return v, nil

@@ -104,10 +104,12 @@ func controlList(r *rig) {
 	third := r.control(0, eventlog.Restore, a, "found")
 	r.wantRevoked(0, eventlog.Revocation{Device: b, ID: second.ID})
 	_, after := r.revoked(0)
-	if want := (eventlog.ListVersion{Born: first.ID, Changes: 3, Devices: 1}); after != want {
+	if want := (eventlog.ListVersion{Born: first.ID, Last: third.ID, Changes: 3, Devices: 1}); after != want {
 		r.Errorf("version %+v, want %+v", after, want)
 	}
-	if before.Lost(after) || !after.Lost(before) || !after.Lost(eventlog.ListVersion{}) {
+	branch := after
+	branch.Last = second.ID
+	if before.Lost(after) || !after.Lost(before) || !after.Lost(eventlog.ListVersion{}) || !after.Lost(branch) || after.Lost(after) {
 		r.Errorf("Lost: from %+v to %+v", before, after)
 	}
 	r.wantIDs(0, first.ID, second.ID, third.ID)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -121,16 +122,20 @@ func (n *node) takeVersion(version, size rueidis.RedisResult) (eventlog.ListVers
 	return v, nil
 }
 
-// readVersion reads "<ID> <number>". What somebody else has put there is no
-// version, and differs from every one.
-func readVersion(text string) (v eventlog.ListVersion) {
-	born, changes, _ := strings.Cut(text, " ")
-	id, errID := event.ParseID(born)
-	n, errN := strconv.ParseUint(changes, 10, 64)
-	if errID != nil || errN != nil {
+// readVersion reads "<ID> <ID> <number>". What somebody else has put there is
+// no version, and differs from every one.
+func readVersion(text string) eventlog.ListVersion {
+	parts := strings.Split(text, " ")
+	if len(parts) != 3 {
 		return eventlog.ListVersion{}
 	}
-	return eventlog.ListVersion{Born: id, Changes: n}
+	born, errBorn := event.ParseID(parts[0])
+	last, errLast := event.ParseID(parts[1])
+	changes, err := strconv.ParseUint(parts[2], 10, 64)
+	if errors.Join(errBorn, errLast, err) != nil {
+		return eventlog.ListVersion{}
+	}
+	return eventlog.ListVersion{Born: born, Last: last, Changes: changes}
 }
 
 // readRevocation reads "<ID> <reason>". Whatever else stands there, the device

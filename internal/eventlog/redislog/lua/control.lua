@@ -3,7 +3,7 @@
 -- Stores the order and changes the list, or does neither. Returns 1 and the
 -- entry's ID, or 0 and what the list has said already ('' if it has nothing).
 -- The list is a hash, device -> "<entry ID> <reason>". Its field without a name
--- is the version: "<ID of the first order> <number of orders>".
+-- is the version: "<ID of the first order> <ID of the last> <number of orders>".
 local kind, device = ARGV[1], ARGV[2]
 local known = redis.call('HGET', KEYS[2], device)
 if kind == 'revoke' and known then return {0, known} end
@@ -17,6 +17,6 @@ else
   redis.call('HDEL', KEYS[2], device)
 end
 local version = redis.call('HGET', KEYS[2], '') or ''
-local born, changes = string.match(version, '^(%d+%-%d+) (%d+)$')
-redis.call('HSET', KEYS[2], '', (born or id) .. ' ' .. string.format('%.0f', (tonumber(changes) or 0) + 1))
+local born, changes = string.match(version, '^(%d+%-%d+) %d+%-%d+ (%d+)$')
+redis.call('HSET', KEYS[2], '', (born or id) .. ' ' .. id .. ' ' .. string.format('%.0f', (tonumber(changes) or 0) + 1))
 return {1, id}
