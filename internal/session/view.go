@@ -56,9 +56,10 @@ func (s *Session) View() View {
 	if s.facts != (facts{}) {
 		v.Credential = s.facts.credential.Value()
 	}
+	v.Ended = s.Ended()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	v.Cursor, v.Pending, v.Bytes, v.Ended, v.Resync = s.cursor, len(s.pending), s.bytes, s.ended, s.resync != nil
+	v.Cursor, v.Pending, v.Bytes, v.Resync = s.cursor, len(s.pending), s.bytes, s.resync != nil
 	if len(s.pending) > 0 {
 		v.Oldest = s.pending[0].ID
 	}
