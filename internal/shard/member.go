@@ -166,6 +166,17 @@ func (m *Member) Resume() {
 	s.queueLocked(m)
 }
 
+// Subscribers are those of a device, as they are now.
+func (s *Shard) Subscribers(device string) []Subscriber {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var list []Subscriber
+	for m := s.devices[device]; m != nil; m = m.sibling {
+		list = append(list, m.sub)
+	}
+	return list
+}
+
 // Position is the ID up to which everything for this member has been offered;
 // ok is false while it isn't live, when no position may be told to the device.
 func (m *Member) Position() (id event.ID, ok bool) {
