@@ -116,6 +116,9 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, pass door.Pass)
 		h.refuse(w, r, pass.Device, door.RefusedTooManyStreams)
 		return
 	}
+	if h.opts.Door.Revoked(pass.Device) {
+		s.End(session.Revoked) // it came in while the order did
+	}
 	h.opts.Metrics.Active.Inc()
 	h.opts.Metrics.Connections.Inc()
 	c.Serve(w, r, h.first(), &stream{Session: s, handler: h, age: h.age(s, pass.Expires)})
