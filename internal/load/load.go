@@ -137,6 +137,7 @@ func (r *run) fleetOptions(u *url.URL, address netip.AddrPort, requests *request
 		Timeout:    r.opts.ConnectTimeout,
 		Manner:     r.opts.manner,
 		ReadRate:   r.opts.ReadRate,
+		Patience:   time.Second,
 		KeepID:     r.opts.Scenario == Storm || r.opts.Scenario == Soak || requests.uses("id") && r.opts.ResumeURL != "",
 		Portable:   r.opts.Portable,
 		Request:    requests.Append,

@@ -45,7 +45,7 @@ const (
 	Proper    Manner = iota
 	Asleep           // reads nothing more
 	Slow             // reads Options.ReadRate bytes a second
-	Resetting        // resets the connection after a while, and comes back
+	Resetting        // resets the connection after a while, and comes back; this and what follows each at its own time
 	HalfClose        // ends its sending side, as broken middle boxes do
 	Rubbish          // sends bytes after its request
 )
@@ -62,6 +62,7 @@ type Options struct {
 	Timeout    time.Duration    // for opening a connection
 	Manner     func(int) Manner // of a device; nil: all are Proper
 	ReadRate   int              // bytes a second of Slow devices
+	Patience   time.Duration    // how long on average a Resetting device stays, and one stays away that was cut off for its manners; 0 without such
 	KeepID     bool             // keep each device's last event ID
 	Portable   bool             // a goroutine for each connection, on Linux too
 
@@ -243,10 +244,6 @@ func (o *Options) manner(device int) Manner {
 	}
 	return o.Manner(device)
 }
-
-// patience is how long a Resetting device stays, and how long one stays away
-// that was cut off for its manners.
-const patience = time.Second
 
 // ticksPerSecond is how often a Slow device reads.
 const ticksPerSecond = 10

@@ -24,10 +24,10 @@ const (
 
 // A conn is a device of a loop. It is kept small: there are 18,000.
 type conn struct {
-	begun   int64 // ns since 1970; while closed: when to come back, or 0
+	begun   int64 // ns since 1970
 	unsent  []byte
 	fd      int32
-	life    int32 // counts connections, so that a late event of an old one is told apart
+	life    int32 // rises with each beginning and end, so that what comes late for an old connection is told apart
 	state   state
 	counted bool // Connect waits for it
 	manner  Manner
@@ -47,8 +47,9 @@ type loop struct {
 	buf     []byte
 	request []byte
 	now     time.Time
-	asking  int // conns that are dialling or asked
-	special int // conns whose manners need ticks
+	asking  int    // conns that are dialling or asked
+	slow    int    // conns that read at each tick
+	agenda  agenda // of those that misbehave
 
 	current *conn // whose stream is being fed
 	device  int   // its number
@@ -66,8 +67,8 @@ func newLoop(o Options, number int, settled func()) (*loop, error) {
 		c := &l.conns[i]
 		c.manner = o.manner(number + i*o.Lanes)
 		c.stream.KeepID = o.KeepID
-		if c.manner == Slow || c.manner >= Resetting {
-			l.special++
+		if c.manner == Slow {
+			l.slow++
 		}
 	}
 	var err error
@@ -261,7 +262,8 @@ func (l *loop) end(device int, c *conn, err error) {
 		_ = unix.Close(int(c.fd))
 	}
 	was := c.state
-	c.state, c.unsent, c.begun = closed, nil, 0
+	c.state, c.unsent = closed, nil
+	c.life++
 	c.stream.Reset(&l.scratch)
 	if was == opened {
 		l.opts.Observer.Closed(device, err)
@@ -275,7 +277,7 @@ func (l *loop) end(device int, c *conn, err error) {
 		}
 	}
 	if err != nil && err != errLeft && c.manner >= Resetting { //nolint:errorlint // ours, never wrapped
-		c.begun = l.now.Add(patience).UnixNano()
+		l.plan(device, c)
 	}
 }
 

@@ -106,7 +106,7 @@ func (l *loop) run() {
 	var taken []order
 	next := time.Now().Add(tick)
 	for {
-		wait := max(0, time.Until(next))
+		wait := max(0, time.Until(l.until(next)))
 		n, err := unix.EpollWait(l.epoll, events, int((wait+time.Millisecond-1)/time.Millisecond))
 		if err != nil && !errors.Is(err, unix.EINTR) {
 			panic(fmt.Sprintf("epoll_wait on an epoll of our own: %v", err)) // EBADF, EFAULT, EINVAL: a fault of this program
@@ -122,11 +122,20 @@ func (l *loop) run() {
 				l.ready(&events[i])
 			}
 		}
+		l.moves()
 		if !l.now.Before(next) {
 			next = l.now.Add(tick)
 			l.tick()
 		}
 	}
+}
+
+// until is the time of the next move or tick, whichever comes first.
+func (l *loop) until(tick time.Time) time.Time {
+	if len(l.agenda) > 0 && l.agenda[0].at < tick.UnixNano() {
+		return time.Unix(0, l.agenda[0].at)
+	}
+	return tick
 }
 
 const tick = time.Second / ticksPerSecond

@@ -16,8 +16,33 @@ func (l *loop) behave(c *conn) error {
 	case Rubbish:
 		_, err := unix.Write(int(c.fd), []byte(rubbish))
 		return err
+	case Resetting:
+		l.plan(l.device, c)
 	}
 	return nil
+}
+
+// plan notes a device's next move.
+func (l *loop) plan(device int, c *conn) {
+	l.agenda.add(move{at: l.now.Add(restless(l.opts.Patience)).UnixNano(), device: device, life: c.life})
+}
+
+// moves lets devices do what they planned for a time that has come.
+func (l *loop) moves() {
+	for {
+		m, ok := l.agenda.due(l.now.UnixNano())
+		if !ok {
+			return
+		}
+		switch c := l.conn(m.device); {
+		case c.life != m.life:
+		case c.state == closed:
+			l.dial(m.device, false)
+		case c.state == opened:
+			_ = unix.SetsockoptLinger(int(c.fd), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+			l.end(m.device, c, errReset)
+		}
+	}
 }
 
 // awaken lets a connection that was tired take all that has come meanwhile.
@@ -32,9 +57,9 @@ func (l *loop) awaken(device int) {
 	}
 }
 
-// tick does what has its time: giving up, coming back, reading slowly.
+// tick gives up those that take too long, and lets the slow ones read.
 func (l *loop) tick() {
-	if l.asking == 0 && l.special == 0 {
+	if l.asking == 0 && l.slow == 0 {
 		return
 	}
 	for i := range l.conns {
@@ -44,13 +69,8 @@ func (l *loop) tick() {
 		switch {
 		case (c.state == dialling || c.state == asked) && age > int64(l.opts.Timeout):
 			l.end(device, c, ErrTimeout)
-		case c.state == closed && c.begun != 0 && age >= 0:
-			l.dial(device, false)
 		case c.state == opened && c.manner == Slow:
 			l.sip(device, c)
-		case c.state == opened && c.manner == Resetting && age > int64(patience):
-			_ = unix.SetsockoptLinger(int(c.fd), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
-			l.end(device, c, errReset)
 		}
 	}
 }

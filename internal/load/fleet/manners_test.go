@@ -38,7 +38,7 @@ func TestManners(t *testing.T) {
 		})
 		kinds := []Manner{Proper, Asleep, Slow, Resetting, HalfClose, Rubbish}
 		f, seen := start(t, s, portable, func(o *Options) {
-			o.Devices, o.ReadRate = len(kinds), 100
+			o.Devices, o.ReadRate, o.Patience = len(kinds), 100, 50*time.Millisecond
 			o.Manner = func(device int) Manner { return kinds[device] }
 		})
 		connect(t, f, 0, len(kinds))

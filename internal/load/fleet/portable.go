@@ -91,7 +91,7 @@ func (p *portable) observe(device int, f func(Observer)) {
 // live is a device's life from one Connect to its end.
 func (p *portable) live(device int) {
 	manner := p.opts.manner(device)
-	for settled := p.settled; p.once(device, manner, settled) && pause(p.ctx, patience); {
+	for settled := p.settled; p.once(device, manner, settled) && pause(p.ctx, restless(p.opts.Patience)); {
 		settled = func() {} // nobody counts how often it comes back by itself
 	}
 }
@@ -258,7 +258,7 @@ func (h *hearing) misbehave(conn net.Conn, manner *Manner) (done bool, err error
 			return !pause(h.p.ctx, time.Second/ticksPerSecond), nil
 		}
 	case Resetting:
-		pause(h.p.ctx, patience)
+		pause(h.p.ctx, restless(h.p.opts.Patience))
 		if tcp, ok := conn.(*net.TCPConn); ok {
 			_ = tcp.SetLinger(0)
 		}
