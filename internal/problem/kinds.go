@@ -17,6 +17,8 @@ const (
 	InvalidLimit       Code = "invalid-limit"
 	Unauthorized       Code = "unauthorized"
 	Forbidden          Code = "forbidden"
+	InvalidOrder       Code = "invalid-order"
+	CrossOrigin        Code = "cross-origin"
 	NotFound           Code = "not-found"
 	MethodNotAllowed   Code = "method-not-allowed"
 	RequestTimeout     Code = "request-timeout"
@@ -32,6 +34,7 @@ const (
 	LogFull            Code = "log-full"
 	LogExhausted       Code = "log-exhausted"
 	ShuttingDown       Code = "shutting-down"
+	BackendFull        Code = "back-end-full"
 )
 
 // A Kind is a row of the table of problems.
@@ -82,12 +85,18 @@ var table = [...]Kind{
 	{InvalidLimit, http.StatusBadRequest, "A limit can't be changed like this",
 		"GET /v1/limits lists each limit, which values it takes, and how it is changed. Nothing was changed.",
 		"A PATCH of /v1/limits names a limit that there isn't, a value that it doesn't take, or a limit that can't be changed while the gateway runs. Not one of the request's limits was changed."},
+	{InvalidOrder, http.StatusBadRequest, "The order about a device can't be given like this",
+		"Correct what `field` names; docs/protocol.md, Devices, lists the rules.",
+		"The device ID in the path breaks the rules for device IDs, `reason` is too long or holds control characters, or `retry_ms` is out of bounds. Nothing was stored."},
 	{Unauthorized, http.StatusUnauthorized, "The request proves no right to be here",
 		"Send Authorization: Bearer with a publisher's token; docs/operate/publishers.md says how to get one. A device's token doesn't count here.",
 		"backend_auth is on, and the token is missing, unknown, expired, or not for this port. Nothing was stored. Repeating it unchanged fails again."},
 	{Forbidden, http.StatusForbidden, "The token doesn't allow this",
 		"Use a token with the scope that the detail names, or have it added to this one; docs/operate/publishers.md lists the scopes.",
 		"The token is good, and its scopes don't cover the device, the group, the broadcast or the call. Nothing was stored; of a batch the other lines count."},
+	{CrossOrigin, http.StatusForbidden, "The request comes from a page of another origin",
+		"Send it from a program, not from a web page.",
+		"A browser says that a page of another origin made the request. Orders about devices aren't taken from one. Nothing was stored."},
 	{NotFound, http.StatusNotFound, "There is nothing at this address",
 		"GET /v1/openapi.yaml lists the addresses of the back end. Devices connect to the other port, to /events.",
 		"The path isn't one of the back end's."},
@@ -133,4 +142,7 @@ var table = [...]Kind{
 	{ShuttingDown, http.StatusServiceUnavailable, "The gateway is shutting down",
 		"Repeat the request; a load balancer will choose another gateway.",
 		"The log was closed because this gateway stops. Nothing was stored for the shards in `errors`."},
+	{BackendFull, http.StatusServiceUnavailable, "The back end holds as many connections as it may",
+		"Keep connections open and use them again instead of opening one for each request; or give the gateway more file descriptors (ulimit -n), of which the back end has a sixteenth.",
+		"A request on a new connection, while downlink_listener_admitted{listener=\"back-end\"} is at downlink_listener_connections_limit, or the process is out of descriptors. Nothing was stored, and the connection is closed. Health is answered all the same. Repeat it after Retry-After seconds."},
 }
