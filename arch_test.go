@@ -80,13 +80,13 @@ var rules = map[string]rule{
 
 	// Assembly.
 	"gateway": {
-		may:  "event frame problem openapi backoff eventlog eventlog/redislog eventlog/filelog publish tail sweep shard session conn door sse metrics server lobby peer auth certs reload",
+		may:  "event frame problem openapi backoff eventlog eventlog/redislog eventlog/filelog publish tail sweep shard session conn door sse metrics server lobby peer auth certs reload limits",
 		mods: prometheus,
 		why:  "the one place that knows every stage's concrete type; it takes Options too, so that a test can run three in one process",
 	},
-	"cmd/downlink":    {may: "load load/producer load/results load/watch config gateway event problem publish metrics client", mods: kong + " " + yaml, why: "reads the command line and wires; work is done elsewhere"},
+	"cmd/downlink":    {may: "load load/producer load/results load/watch config limits gateway event problem publish metrics client", mods: kong + " " + yaml, why: "reads the command line and wires; work is done elsewhere"},
 	"bench":           {why: "measures programs from outside: what it shares with them is no measurement"},
-	"tools/reference": {may: "config gateway event eventlog session problem metrics publish", mods: kong + " " + prometheus, why: "writes docs/reference from the code"},
+	"tools/reference": {may: "config limits gateway event eventlog session problem metrics publish", mods: kong + " " + prometheus, why: "writes docs/reference from the code"},
 
 	// The load generator: it meets a gateway over sockets only.
 	"load/wire":     {why: "bytes of any server's stream; ours is one of many"},

@@ -18,10 +18,15 @@ import (
 )
 
 // serve runs the gateway until SIGTERM or SIGINT, and returns nil then.
-func serve(c *config.Config, version string, out io.Writer, logger *slog.Logger) error {
+func serve(loader *config.Loader, c *config.Config, version string, out io.Writer, logger *slog.Logger) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
 	o := options(c, version, logger)
+	settings := startLive(loader, c, logger.With("part", "config"))
+	o.Limits, o.Reread, o.Hangup = settings.limits, settings.reread(), hangup
 	var g *gateway.Gateway
 	o.Started = func() { greet(out, c, version, g.DeviceAddr(), g.BackendAddr()) }
 	var err error
@@ -61,22 +66,17 @@ func options(c *config.Config, version string, logger *slog.Logger) gateway.Opti
 			Prefix:        c.Prefix,
 			Shards:        c.Shards,
 			Window:        c.Window,
-			MaxEventBytes: int(c.MaxEvent),
 			AllowEviction: c.AllowEvict,
 			Evidence:      c.Failover == "evidence",
 			TLS:           gateway.TLSFiles{CA: c.RedisCAFile, Cert: c.RedisCert, Key: c.RedisKey},
 		},
-		HotWindowBytes:   int(c.HotWindow),
 		PublishTimeout:   c.PublishLimit,
 		SweepInterval:    c.SweepEvery,
 		Keepalive:        c.Keepalive,
 		WriteTimeout:     c.WriteTimeout,
 		Retry:            c.Retry,
 		Driver:           c.Driver,
-		StreamsPerDevice: c.Streams,
 		MaxConnectionAge: c.MaxAge,
-		PendingEvents:    c.Pending,
-		PendingBytes:     int(c.PendingBytes),
 		Version:          version,
 		Logger:           logger,
 	}

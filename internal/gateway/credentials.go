@@ -29,6 +29,8 @@ type CertFiles struct{ Cert, Key string }
 const (
 	tlsSource = "tls"
 	jwtSource = "jwt"
+
+	configSource = "config"
 )
 
 // credentials are how the gateway shows who it is, and how it knows devices.
@@ -58,8 +60,11 @@ func openCredentials(o Options, m instruments) (*credentials, error) {
 		}
 		sources = append(sources, reload.Source{Name: tlsSource, Load: c.pair.Load})
 	}
+	if o.Reread != nil {
+		sources = append(sources, reload.Source{Name: configSource, Load: o.Reread})
+	}
 	c.watcher = reload.New(reload.Options{
-		Sources: sources, Interval: o.ReloadInterval, Metrics: m.reload, Logger: o.Logger.With("part", "reload"),
+		Sources: sources, Hangup: o.Hangup, Interval: o.ReloadInterval, Metrics: m.reload, Logger: o.Logger.With("part", "reload"),
 	})
 	return c, nil
 }

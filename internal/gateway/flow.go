@@ -49,7 +49,7 @@ func startFlow(o Options, log eventlog.Log, c *credentials, m instruments, reg p
 	}
 	f := &flow{log: log, driver: driver, roster: new(session.Roster)}
 	f.shards = shard.NewSet(log, shard.Options{
-		Shards: log.Shards(), HotBytes: o.HotWindowBytes, StreamsPerDevice: o.StreamsPerDevice,
+		Shards: log.Shards(), HotBytes: o.Limits.Value(hotBytes), StreamsPerDevice: o.Limits.Value(deviceStreams),
 		PageBytes: pageBytes, MaxLaps: maxLaps, Pacer: shard.NewPacer(resyncEvery),
 		Metrics: m.shard,
 	})
@@ -61,13 +61,14 @@ func startFlow(o Options, log eventlog.Log, c *credentials, m instruments, reg p
 	f.events = sse.New(sse.Options{
 		Door:   door.New(door.Options{Identify: c.identify, Retry: o.Retry, Metrics: m.door}),
 		Shards: f.shards, Driver: f.driver,
-		Session: session.Options{MaxPending: o.PendingEvents, MaxBytes: o.PendingBytes},
+		Session: session.Options{MaxPending: o.Limits.Value(pendingEvents), MaxBytes: o.Limits.Value(pendingBytes)},
 		Roster:  f.roster,
 		Retry:   o.Retry, MaxAge: o.MaxConnectionAge,
 		Metrics: m.sse, Logger: o.Logger.With("part", "sse"),
 	})
 	f.publish = publish.New(publish.Options{
-		Log: log, Shards: log.Shards(), MaxEventBytes: o.Log.MaxEventBytes,
+		Log: log, Shards: log.Shards(), MaxEventBytes: o.Limits.Value(eventBytes),
+		PublisherRate: o.Limits.Value(publisherRate), TargetRate: o.Limits.Value(targetRate),
 		AppendTimeout: o.PublishTimeout, Logger: o.Logger.With("part", "publish"), Metrics: m.publish,
 	})
 	sweeper := sweep.New(log, sweep.Options{

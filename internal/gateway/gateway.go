@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"downlink/internal/backoff"
 	"downlink/internal/door"
 	"downlink/internal/eventlog"
+	"downlink/internal/limits"
 	"downlink/internal/metrics"
 	"downlink/internal/problem"
 	"downlink/internal/publish"
@@ -41,7 +43,6 @@ type Options struct {
 	ReloadInterval time.Duration // how often files of keys and certificates are read again; 0 means 5 s
 
 	Log            LogOptions
-	HotWindowBytes int
 	PublishTimeout time.Duration
 	SweepInterval  time.Duration
 	Watch          time.Duration // how often the watchdog looks; 0 means 2 s
@@ -50,10 +51,14 @@ type Options struct {
 	WriteTimeout     time.Duration
 	Retry            time.Duration
 	Driver           string // "light", which is also meant by nothing, or "ordinary"
-	StreamsPerDevice int
 	MaxConnectionAge time.Duration
-	PendingEvents    int
-	PendingBytes     int
+
+	// Limits is everything that caps; required.
+	Limits *limits.Registry
+	// Reread reads the configuration file again, as a reload.Source does; nil:
+	// there is none. Hangup (SIGHUP) has it and all other files read at once.
+	Reread func() (changed bool, err error)
+	Hangup <-chan os.Signal
 
 	Version string
 	Logger  *slog.Logger
@@ -79,9 +84,6 @@ type Gateway struct {
 	failed  chan error // what a part of the flow can't go on from
 }
 
-// maxHeaderBytes of a request on either listener.
-const maxHeaderBytes = 16 << 10
-
 // New binds both listeners, so that a wrong address is known at once.
 func New(o Options) (*Gateway, error) {
 	if o.Watch == 0 {
@@ -101,6 +103,7 @@ func New(o Options) (*Gateway, error) {
 	if err != nil {
 		return nil, err
 	}
+	g.bindLimits(devices, backends)
 	g.device, err = g.listen(g.devices(devices))
 	if err != nil {
 		return nil, err
@@ -130,7 +133,7 @@ func (g *Gateway) devices(maxConnections int) server.Options {
 
 func (g *Gateway) listen(o server.Options) (*server.Server, error) {
 	o.Logger, o.Metrics = g.opts.Logger, g.metrics.server
-	o.MaxHeaderBytes = maxHeaderBytes
+	o.MaxHeaderBytes = g.opts.Limits.Value(headerBytes)()
 	o.ReadHeaderTimeout, o.WriteTimeout = g.opts.ReadHeaderTimeout, g.opts.WriteTimeout
 	return server.Listen(o)
 }

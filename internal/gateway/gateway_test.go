@@ -16,6 +16,8 @@ import (
 
 	"go.uber.org/goleak"
 
+	"downlink/internal/config"
+	"downlink/internal/limits"
 	"downlink/internal/testkit"
 )
 
@@ -29,12 +31,12 @@ func testOptions(t *testing.T, log string) Options {
 		Listen: "127.0.0.1:0", BackendListen: "127.0.0.1:0",
 		ReadHeaderTimeout: 5 * time.Second, ShutdownTimeout: 10 * time.Second,
 		Log: LogOptions{
-			URL: log, Prefix: "pos-ev", Shards: 64, Window: 15 * time.Minute, MaxEventBytes: 1 << 20,
+			URL: log, Prefix: "pos-ev", Shards: 64, Window: 15 * time.Minute,
 		},
-		HotWindowBytes: 64 << 20, PublishTimeout: 5 * time.Second, SweepInterval: 5 * time.Second,
+		PublishTimeout: 5 * time.Second, SweepInterval: 5 * time.Second,
 		Keepalive: 20 * time.Second, WriteTimeout: 30 * time.Second, Retry: 100 * time.Millisecond,
-		Driver:           os.Getenv("DOWNLINK_DRIVER"), // `make test` runs these tests on both
-		StreamsPerDevice: 4, PendingEvents: 256, PendingBytes: 1 << 20,
+		Driver:  os.Getenv("DOWNLINK_DRIVER"), // `make test` runs these tests on both
+		Limits:  limits.New(config.Limits()),
 		Version: "test", Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
 }
@@ -94,7 +96,7 @@ func TestLedger(t *testing.T) {
 			var gateways []*running
 			for _, url := range urls(t) {
 				o := testOptions(t, url)
-				o.HotWindowBytes = 2 << 20 // some resumes must read the log
+				o.Limits = limits.New(config.Limits(), limits.Setting{Name: "hot_window_bytes", Value: 2 << 20}) // some resumes must read the log
 				gateways = append(gateways, run(t, o))
 			}
 			pick := func() *running { return gateways[rand.IntN(len(gateways))] }

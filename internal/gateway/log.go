@@ -16,7 +16,6 @@ type LogOptions struct {
 	Prefix        string
 	Shards        int
 	Window        time.Duration
-	MaxEventBytes int
 	AllowEviction bool
 	Evidence      bool     // failover: evidence instead of cautious
 	TLS           TLSFiles // for rediss://
@@ -43,7 +42,7 @@ func openLog(ctx context.Context, o Options, m instruments) (eventlog.Log, error
 	if o.Log.embedded() {
 		return filelog.Open(filelog.Options{
 			Dir: strings.TrimPrefix(o.Log.URL, "file:"), Shards: o.Log.Shards, Window: o.Log.Window,
-			MaxEventBytes: o.Log.MaxEventBytes, Logger: o.Logger.With("part", "log"), Metrics: m.file,
+			MaxEventBytes: o.Limits.Highest(eventBytes), Logger: o.Logger.With("part", "log"), Metrics: m.file,
 		})
 	}
 	failover := redislog.Cautious
@@ -52,7 +51,7 @@ func openLog(ctx context.Context, o Options, m instruments) (eventlog.Log, error
 	}
 	return redislog.Open(ctx, redislog.Options{
 		URL: o.Log.URL, TLS: o.Log.TLS, Prefix: o.Log.Prefix, Shards: o.Log.Shards,
-		Window: o.Log.Window, SweepStep: o.SweepInterval, MaxEventBytes: o.Log.MaxEventBytes,
+		Window: o.Log.Window, SweepStep: o.SweepInterval, MaxEventBytes: o.Limits.Highest(eventBytes),
 		AllowEviction: o.Log.AllowEviction, Failover: failover,
 		Logger: o.Logger.With("part", "log"), Metrics: m.redis,
 	})

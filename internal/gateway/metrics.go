@@ -49,15 +49,16 @@ func newInstruments(reg prometheus.Registerer) instruments {
 		server:  server.NewMetrics(reg, deviceListener, backendListener),
 		auth:    auth.NewMetrics(reg),
 		certs:   certs.NewMetrics(reg),
-		reload:  reload.NewMetrics(reg, tlsSource, jwtSource),
+		reload:  reload.NewMetrics(reg, tlsSource, jwtSource, configSource),
 	}
 }
 
 // Metrics is a registry with every metric that a gateway has, none of them
 // moving: the source of the reference.
-func Metrics() prometheus.Gatherer {
+func Metrics(o Options) prometheus.Gatherer {
 	reg := metrics.NewRegistry(metrics.ReadBuild(""))
-	newInstruments(reg)
+	g := &Gateway{opts: o, registry: reg, metrics: newInstruments(reg)}
+	g.bindLimits(0, 0)
 	shard.NewSet(eventlog.Store(nil), shard.Options{Shards: 1}).Register(reg)
 	return reg
 }

@@ -3,6 +3,7 @@ package gateway
 import (
 	"net/http"
 
+	"downlink/internal/limits"
 	"downlink/internal/metrics"
 	"downlink/internal/openapi"
 	"downlink/internal/publish"
@@ -15,6 +16,8 @@ func (g *Gateway) routes() []server.Route {
 	return []server.Route{
 		{Path: publish.Path, Handler: http.HandlerFunc(g.publish)},
 		{Method: http.MethodGet, Path: openapi.Path, Handler: openapi.Handler()},
+		{Method: http.MethodGet, Path: limits.Path, Handler: g.admin(limits.Show(g.opts.Limits))},
+		{Method: http.MethodPatch, Path: limits.Path, Handler: g.admin(limits.Apply(g.opts.Limits, g.opts.Logger.With("part", "limits")))},
 		{Method: http.MethodGet, Path: "/metrics", Handler: metrics.Handler(g.registry, g.opts.Logger)},
 	}
 }

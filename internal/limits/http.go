@@ -27,24 +27,21 @@ type List struct {
 	File   *File   `json:"file,omitempty"`
 }
 
-// Handler serves GET and PATCH /v1/limits. What a PATCH changes is logged: it
-// is one of the first questions at 3 a.m.
-func Handler(r *Registry, logger *slog.Logger) http.Handler {
+// Show serves GET /v1/limits.
+func Show(r *Registry) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { answer(w, r, r.States()) })
+}
+
+// Apply serves PATCH /v1/limits. What it changes is logged: it is one of the
+// first questions at 3 a.m.
+func Apply(r *Registry, logger *slog.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		switch req.Method {
-		case http.MethodGet, http.MethodHead:
-			answer(w, r, r.States())
-		case http.MethodPatch:
-			states, fault := r.patch(w, req, logger)
-			if fault != nil {
-				problem.Write(w, fault)
-				return
-			}
-			answer(w, r, states)
-		default:
-			w.Header().Set("Allow", "GET, HEAD, PATCH")
-			problem.Write(w, problem.New(problem.MethodNotAllowed, "limits are read with GET and changed with PATCH"))
+		states, fault := r.patch(w, req, logger)
+		if fault != nil {
+			problem.Write(w, fault)
+			return
 		}
+		answer(w, r, states)
 	})
 }
 

@@ -107,6 +107,7 @@ type limit struct {
 	Definition
 
 	effective atomic.Int64 // what the enforcing code reads
+	highest   atomic.Int64 // that effective has been
 
 	// Guarded by the registry's mutex.
 	base     Setting  // configured, without the API's word
@@ -149,6 +150,13 @@ func New(definitions []Definition, settings ...Setting) *Registry {
 func (r *Registry) Value(name string) func() int {
 	effective := &r.must(name).effective
 	return func() int { return int(effective.Load()) }
+}
+
+// Highest is like Value, but the highest value that has counted since the start:
+// for code that must go on with what was let in under an earlier one.
+func (r *Registry) Highest(name string) func() int {
+	highest := &r.must(name).highest
+	return func() int { return int(highest.Load()) }
 }
 
 // Always is a limit that doesn't change, for code that is used on its own.
@@ -202,5 +210,6 @@ func (l *limit) settle() {
 		value, why = l.bound(value)
 	}
 	l.why = why
+	l.highest.Store(max(l.highest.Load(), value))
 	l.effective.Store(value)
 }

@@ -16,7 +16,9 @@ import (
 
 	"go.uber.org/goleak"
 
+	"downlink/internal/config"
 	"downlink/internal/gateway"
+	"downlink/internal/limits"
 	"downlink/internal/load/producer"
 	"downlink/internal/load/results"
 	"downlink/internal/testkit"
@@ -34,10 +36,10 @@ func startGateway(t *testing.T, log string) (device, backend string) {
 	g, err := gateway.New(gateway.Options{
 		Listen: "127.0.0.1:0", BackendListen: "127.0.0.1:0",
 		ReadHeaderTimeout: 5 * time.Second, ShutdownTimeout: 10 * time.Second,
-		Log:            gateway.LogOptions{URL: log, Prefix: "pos-ev", Shards: 4, Window: 15 * time.Minute, MaxEventBytes: 1 << 20},
-		HotWindowBytes: 64 << 20, PublishTimeout: 5 * time.Second, SweepInterval: 5 * time.Second,
+		Log:            gateway.LogOptions{URL: log, Prefix: "pos-ev", Shards: 4, Window: 15 * time.Minute},
+		PublishTimeout: 5 * time.Second, SweepInterval: 5 * time.Second,
 		Keepalive: 20 * time.Second, WriteTimeout: 30 * time.Second, Retry: 100 * time.Millisecond,
-		StreamsPerDevice: 8, PendingEvents: 256, PendingBytes: 1 << 20,
+		Limits:  limits.New(config.Limits(), limits.Setting{Name: "streams_per_device", Value: 8}),
 		Version: "test", Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"downlink/internal/event"
 	"downlink/internal/eventlog"
+	"downlink/internal/limits"
 	"downlink/internal/publish"
 )
 
@@ -40,7 +41,7 @@ const oneLine = `{"device":"A83F21","type":"order.push","payload":{"order":17,"l
 // serveOnce gives a handler the same request again and again.
 func serveOnce(body, media string) (serve func()) {
 	handler := publish.New(publish.Options{
-		Log: instant{}, Shards: 64, MaxEventBytes: 1 << 20,
+		Log: instant{}, Shards: 64, MaxEventBytes: limits.Always(1 << 20),
 		Logger: slog.New(slog.DiscardHandler), Metrics: publish.NewMetrics(prometheus.NewRegistry()),
 	})
 	text := strings.NewReader(body)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"downlink/internal/event"
 	"downlink/internal/eventlog"
@@ -65,7 +66,8 @@ type batch struct {
 	whole bool
 
 	number  int               // of the line that was read last; the first is 1
-	broken  *problem.Document // the log failed: nothing more is stored
+	broken  *problem.Document // the log failed, or the publisher is too fast: nothing more is stored
+	limited map[string]bool   // addressees of lines that were refused for their rate
 	done    bool
 	waiting []pending // of the round
 	stored  []stored  // room for outcomeOf
@@ -135,12 +137,15 @@ func (b *batch) read(p *plan) (line pending, more bool) {
 		return pending{fault: b.h.readFault(err)}, true
 	}
 	b.number++
-	m, err := parse(text, b.h.opts.MaxEventBytes)
+	m, err := parse(text, b.h.opts.MaxEventBytes())
 	if err == nil {
 		err = b.identify(m)
 	}
 	if err == nil {
 		err = permit(b.sender, m)
+	}
+	if err == nil && b.broken == nil {
+		err = b.admit(m)
 	}
 	switch {
 	case err != nil:
@@ -150,6 +155,36 @@ func (b *batch) read(p *plan) (line pending, more bool) {
 	}
 	return pending{m: m, slots: p.add(m, m.once(b.sender.Name()))}, true
 }
+
+// admit holds a line to the rates. What comes behind a refused line must not
+// overtake it: later lines for its addressees are refused as well, and after
+// the publisher's own rate all of them.
+func (b *batch) admit(m *message) error {
+	for _, t := range m.targets {
+		if b.limited[t] || event.ToAll(t) && len(b.limited) > 0 {
+			return problem.New(problem.TooManyEvents, "an earlier line for an addressee of this one was refused for its rate, and must not be overtaken").After(1)
+		}
+	}
+	r := b.h.rates.admit(b.sender.Name(), m, b.h.opts.Shards)
+	if r == nil {
+		return nil
+	}
+	if r.target == "" || event.ToAll(r.target) || len(b.limited)+len(m.targets) > maxLimited {
+		b.broken = problem.New(problem.TooManyEvents, "an earlier line was refused for its rate, so this one was not tried; repeat from the first line that was refused").After(1)
+		return r.problem()
+	}
+	if b.limited == nil {
+		b.limited = make(map[string]bool)
+	}
+	for _, t := range m.targets {
+		b.limited[strings.Clone(t)] = true // t is a part of the whole line
+	}
+	return r.problem()
+}
+
+// maxLimited is how many addressees of refused lines a batch remembers. With
+// more it stores nothing any more.
+const maxLimited = 10000
 
 // identify gives a line without an idempotency key of its own the request's
 // key and its number, so that the whole batch can be repeated.

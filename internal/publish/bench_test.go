@@ -17,6 +17,7 @@ import (
 	"downlink/internal/eventlog"
 	"downlink/internal/eventlog/filelog"
 	"downlink/internal/eventlog/redislog"
+	"downlink/internal/limits"
 	"downlink/internal/publish"
 	"downlink/internal/testkit"
 )
@@ -28,11 +29,11 @@ const benchEvent = `{"device":"d%d","type":"order.push","payload":{"order":12345
 func BenchmarkPublish(b *testing.B) {
 	logs := map[string]func() (eventlog.Log, error){
 		"embedded": func() (eventlog.Log, error) {
-			return filelog.Open(filelog.Options{Dir: b.TempDir(), Shards: 64, Window: time.Minute, MaxEventBytes: 1 << 20, Logger: slog.New(slog.DiscardHandler)})
+			return filelog.Open(filelog.Options{Dir: b.TempDir(), Shards: 64, Window: time.Minute, MaxEventBytes: limits.Always(1 << 20), Logger: slog.New(slog.DiscardHandler)})
 		},
 		"redis": func() (eventlog.Log, error) {
 			return redislog.Open(context.Background(), redislog.Options{
-				URL: testkit.StartRedis(b).URL(), Shards: 64, MaxEventBytes: 1 << 20,
+				URL: testkit.StartRedis(b).URL(), Shards: 64, MaxEventBytes: limits.Always(1 << 20),
 				Logger: slog.New(slog.DiscardHandler), Metrics: redislog.NewMetrics(prometheus.NewRegistry()),
 			})
 		},
@@ -53,7 +54,7 @@ func BenchmarkPublish(b *testing.B) {
 
 func benchmark(b *testing.B, log eventlog.Log, size int) {
 	s := httptest.NewServer(publish.New(publish.Options{
-		Log: log, Shards: 64, MaxEventBytes: 1 << 20,
+		Log: log, Shards: 64, MaxEventBytes: limits.Always(1 << 20),
 		Logger: slog.New(slog.DiscardHandler), Metrics: publish.NewMetrics(prometheus.NewRegistry()),
 	}))
 	defer s.Close()

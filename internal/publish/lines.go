@@ -12,14 +12,14 @@ var errLineTooLong = errors.New("the line is too long")
 // lines reads NDJSON with bounded memory.
 type lines struct {
 	r    *bufio.Reader
-	most int // bytes of a line
+	most func() int // bytes of a line
 	buf  []byte
 }
 
 // linesBuffer is how much of a batch is taken from its connection at once.
 const linesBuffer = 64 << 10
 
-func newLines(r *bufio.Reader, most int) *lines {
+func newLines(r *bufio.Reader, most func() int) *lines {
 	return &lines{r: r, most: most}
 }
 
@@ -44,7 +44,7 @@ func (l *lines) read() ([]byte, error) {
 	tooLong := false
 	for {
 		part, err := l.r.ReadSlice('\n')
-		if tooLong = tooLong || len(l.buf)+len(part) > l.most; !tooLong {
+		if tooLong = tooLong || len(l.buf)+len(part) > l.most(); !tooLong {
 			l.buf = append(l.buf, part...)
 		}
 		switch {

@@ -15,6 +15,7 @@ import (
 
 	"downlink/internal/event"
 	"downlink/internal/eventlog"
+	"downlink/internal/limits"
 	"downlink/internal/problem"
 	"downlink/internal/publish"
 )
@@ -113,7 +114,7 @@ func newRig(t *testing.T, change ...func(*publish.Options)) *rig {
 	t.Helper()
 	r := &rig{t: t, log: &memory{}, reg: prometheus.NewRegistry()}
 	o := publish.Options{
-		Log: r.log, Shards: shards, MaxEventBytes: 1000, AppendTimeout: 50 * time.Millisecond,
+		Log: r.log, Shards: shards, MaxEventBytes: limits.Always(1000), AppendTimeout: 50 * time.Millisecond,
 		Logger: slog.New(slog.DiscardHandler), Metrics: publish.NewMetrics(r.reg),
 		Sender: sender,
 	}

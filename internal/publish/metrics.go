@@ -16,6 +16,7 @@ const (
 	resultDenied      = "denied"
 	resultUnavailable = "unavailable"
 	resultFailed      = "failed"
+	resultLimited     = "limited"
 )
 
 // Metrics counts what publishers send. Make one for each registry.
@@ -31,7 +32,7 @@ type Metrics struct {
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	events := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "downlink_publish_events_total",
-		Help: "Events that publishers sent, by what became of them: stored, replayed (an idempotency key was repeated), invalid, too_large, conflict, denied (a credential is missing, not accepted, or not for this target), unavailable (the log didn't confirm), failed. A broadcast or a list of devices counts once.",
+		Help: "Events that publishers sent, by what became of them: stored, replayed (an idempotency key was repeated), invalid, too_large, conflict, denied (a credential is missing, not accepted, or not for this target), unavailable (the log didn't confirm), limited (faster than publish_rate_per_token or publish_rate_per_device allow), failed. A broadcast or a list of devices counts once.",
 	}, []string{"result"})
 	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "downlink_publish_request_seconds",
@@ -54,7 +55,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Help: "Publish requests that are being answered.",
 		}),
 	}
-	for _, result := range []string{resultStored, resultReplayed, resultInvalid, resultTooLarge, resultConflict, resultDenied, resultUnavailable, resultFailed} {
+	for _, result := range []string{resultStored, resultReplayed, resultInvalid, resultTooLarge, resultConflict, resultDenied, resultUnavailable, resultLimited, resultFailed} {
 		m.events[result] = events.WithLabelValues(result)
 	}
 	for _, f := range []form{formSingle, formBatch, formUnknown} {
@@ -79,6 +80,8 @@ func resultOf(d *problem.Document) string {
 		return resultDenied
 	case problem.KeysUnavailable, problem.LogUnavailable, problem.LogFull, problem.LogExhausted, problem.ShuttingDown:
 		return resultUnavailable
+	case problem.TooManyEvents:
+		return resultLimited
 	case problem.Internal:
 		return resultFailed
 	default:

@@ -51,8 +51,12 @@ type Options struct {
 	// the order of the slice.
 	Log    eventlog.Appender
 	Shards int // as in the log
-	// MaxEventBytes is the largest payload, in bytes.
-	MaxEventBytes int
+	// MaxEventBytes is the largest payload, in bytes; asked for each message.
+	MaxEventBytes func() int
+	// PublisherRate and TargetRate are entries a second that one publisher, and
+	// one addressee, may have stored; asked for each message. Nil, or 0: any
+	// number.
+	PublisherRate, TargetRate func() int
 	// AppendTimeout is how long the log may take for one append, and with it
 	// how long a publisher waits for a 503. Zero means 5 s.
 	AppendTimeout time.Duration
@@ -84,8 +88,8 @@ func (anybody) Permit(string) error { return nil }
 // A Handler answers POST /v1/events. Safe for concurrent use.
 type Handler struct {
 	opts    Options
-	maxBody int
 	metrics *Metrics
+	rates   rates
 
 	patience patience
 	texts    sync.Pool // of *[]byte, for a single request's body and answer
@@ -106,8 +110,8 @@ func New(o Options) *Handler {
 	}
 	return &Handler{
 		opts:     o,
-		maxBody:  escapeFactor*o.MaxEventBytes + bodyRest,
 		metrics:  o.Metrics,
+		rates:    newRates(o),
 		patience: patience{limit: o.AppendTimeout},
 		texts:    sync.Pool{New: func() any { return new([]byte) }},
 		readers:  sync.Pool{New: func() any { return bufio.NewReaderSize(nil, linesBuffer) }},
@@ -203,6 +207,9 @@ func permit(s Sender, m *message) error {
 	}
 	return nil
 }
+
+// maxBody is how large the body of one event, or a batch's line, may be.
+func (h *Handler) maxBody() int { return escapeFactor*h.opts.MaxEventBytes() + bodyRest }
 
 // append stores a plan's events.
 func (h *Handler) append(p *plan) []eventlog.Result {

@@ -16,6 +16,7 @@ import (
 	"downlink/internal/eventlog"
 	"downlink/internal/eventlog/filelog"
 	"downlink/internal/eventlog/redislog"
+	"downlink/internal/limits"
 	"downlink/internal/publish"
 	"downlink/internal/testkit"
 )
@@ -24,11 +25,11 @@ import (
 func onRealLogs(t *testing.T, test func(t *testing.T, r *rig, log eventlog.Log)) {
 	open := map[string]func(t *testing.T) (eventlog.Log, error){
 		"embedded": func(t *testing.T) (eventlog.Log, error) {
-			return filelog.Open(filelog.Options{Dir: t.TempDir(), Shards: shards, Window: time.Minute, MaxEventBytes: 1 << 20, Logger: slog.New(slog.DiscardHandler)})
+			return filelog.Open(filelog.Options{Dir: t.TempDir(), Shards: shards, Window: time.Minute, MaxEventBytes: limits.Always(1 << 20), Logger: slog.New(slog.DiscardHandler)})
 		},
 		"redis": func(t *testing.T) (eventlog.Log, error) {
 			return redislog.Open(context.Background(), redislog.Options{
-				URL: testkit.StartRedis(t).URL(), Prefix: "pos-ev", Shards: shards, Window: time.Minute, MaxEventBytes: 1 << 20,
+				URL: testkit.StartRedis(t).URL(), Prefix: "pos-ev", Shards: shards, Window: time.Minute, MaxEventBytes: limits.Always(1 << 20),
 				Logger: slog.New(slog.DiscardHandler), Metrics: redislog.NewMetrics(prometheus.NewRegistry()),
 			})
 		},

@@ -86,7 +86,7 @@ func FuzzLines(f *testing.F) {
 			}
 		}
 		for name, r := range map[string]io.Reader{"whole": bytes.NewReader(input), "byte by byte": iotest.OneByteReader(bytes.NewReader(input))} {
-			if got := collect(newLines(bufio.NewReader(r), limit)); !slices.Equal(got, want) {
+			if got := collect(newLines(bufio.NewReader(r), func() int { return limit })); !slices.Equal(got, want) {
 				t.Errorf("%s: %q, want %q", name, got, want)
 			}
 		}

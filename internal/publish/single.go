@@ -28,6 +28,12 @@ func (h *Handler) single(w http.ResponseWriter, r *http.Request, body *slowBody,
 		problem.Write(w, d)
 		return
 	}
+	if refused := h.rates.admit(sender.Name(), m, h.opts.Shards); refused != nil {
+		d := refused.problem()
+		h.metrics.count(d)
+		problem.Write(w, d)
+		return
+	}
 	p := newPlan(h.opts.Shards, 1)
 	slots := p.add(m, m.once(sender.Name()))
 	results := h.append(p)
@@ -65,7 +71,7 @@ func (h *Handler) readSingle(w http.ResponseWriter, r *http.Request, body *slowB
 	if err != nil {
 		return nil, err
 	}
-	if r.ContentLength > int64(h.maxBody) {
+	if r.ContentLength > int64(h.maxBody()) {
 		// Unread, the body could only be drained; the connection goes instead.
 		w.Header().Set("Connection", "close")
 		return nil, h.bodyTooLarge()
@@ -73,7 +79,7 @@ func (h *Handler) readSingle(w http.ResponseWriter, r *http.Request, body *slowB
 	if err := h.readBody(w, r, body, text); err != nil {
 		return nil, err
 	}
-	m, err := parse(*text, h.opts.MaxEventBytes)
+	m, err := parse(*text, h.opts.MaxEventBytes())
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +101,7 @@ func (h *Handler) readBody(w http.ResponseWriter, r *http.Request, body io.Reade
 		}
 		return nil
 	}
-	limited := http.MaxBytesReader(w, io.NopCloser(body), int64(h.maxBody))
+	limited := http.MaxBytesReader(w, io.NopCloser(body), int64(h.maxBody()))
 	// A promised length isn't yet memory: it grows as bytes come.
 	buf := bytes.NewBuffer((*text)[:0])
 	if _, err := io.Copy(buf, limited); err != nil {
@@ -122,7 +128,7 @@ func (h *Handler) readFault(err error) *problem.Document {
 }
 
 func (h *Handler) bodyTooLarge() *problem.Document {
-	return problem.New(problem.BodyTooLarge, fmt.Sprintf("it has more than %d bytes, while an event may have %d", h.maxBody, h.opts.MaxEventBytes))
+	return problem.New(problem.BodyTooLarge, fmt.Sprintf("it has more than %d bytes, while an event may have %d", h.maxBody(), h.opts.MaxEventBytes()))
 }
 
 // headerKey reads the Idempotency-Key header; it is empty if there is none.

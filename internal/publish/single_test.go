@@ -16,6 +16,7 @@ import (
 
 	"downlink/internal/event"
 	"downlink/internal/eventlog"
+	"downlink/internal/limits"
 	"downlink/internal/problem"
 	"downlink/internal/publish"
 )
@@ -222,7 +223,7 @@ func TestBodyOverTheLimit(t *testing.T) {
 }
 
 func TestAListThatWouldFillTheLogIsRefused(t *testing.T) {
-	r := newRig(t, func(o *publish.Options) { o.MaxEventBytes = 1 << 20 })
+	r := newRig(t, func(o *publish.Options) { o.MaxEventBytes = limits.Always(1 << 20) })
 	var list []string
 	for i := range 65 {
 		list = append(list, fmt.Sprintf(`"d%d"`, i))

@@ -20,7 +20,7 @@ const (
 // nil.
 func NewMetrics(reg prometheus.Registerer, names ...string) *Metrics {
 	m := &Metrics{loads: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
-		Name: "downlink_file_reloads_total", Help: "Files of keys and certificates that had changed while the gateway ran: taken over (done), or unusable (failed), which leaves the old ones in use.",
+		Name: "downlink_file_reloads_total", Help: "Files of settings, keys and certificates that had changed while the gateway ran: taken over (done), or unusable (failed), which leaves the old ones in use.",
 	}, []string{"source", "result"})}
 	for _, name := range names {
 		m.loads.WithLabelValues(name, loadDone)

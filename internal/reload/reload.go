@@ -1,5 +1,5 @@
-// Package reload owns the rhythm in which files of keys and certificates are
-// read again, and what is said about it. It doesn't know what is in them: each
+// Package reload owns the rhythm in which files of settings, keys and
+// certificates are read again, and what is said about it. It doesn't know what is in them: each
 // source compares and takes over by itself. Its invariant: a file that can't
 // be used changes nothing, and is complained about once.
 package reload
@@ -7,12 +7,13 @@ package reload
 import (
 	"context"
 	"log/slog"
+	"os"
 	"time"
 )
 
 // A Source is one or more files that belong together.
 type Source struct {
-	Name string // in logs and metrics: "tls" or "jwt"
+	Name string // in logs and metrics, such as "tls"
 	// Load reads the files. It reports whether they have other content than
 	// before; after an error what was loaded before must still be in use.
 	Load func() (changed bool, err error)
@@ -21,7 +22,8 @@ type Source struct {
 // Options for a Watcher.
 type Options struct {
 	Sources  []Source
-	Interval time.Duration // 0 means 5 s
+	Interval time.Duration    // 0 means 5 s
+	Hangup   <-chan os.Signal // has them looked at at once; nil: nothing does
 	Metrics  *Metrics
 	Logger   *slog.Logger
 }
@@ -51,10 +53,17 @@ func (w *Watcher) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			for i, s := range w.opts.Sources {
-				w.said[i] = w.look(s, w.said[i])
-			}
+			w.lookAtAll()
+		case <-w.opts.Hangup:
+			w.opts.Logger.Info("asked to read the files again")
+			w.lookAtAll()
 		}
+	}
+}
+
+func (w *Watcher) lookAtAll() {
+	for i, s := range w.opts.Sources {
+		w.said[i] = w.look(s, w.said[i])
 	}
 }
 

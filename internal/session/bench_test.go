@@ -8,6 +8,7 @@ import (
 
 	"downlink/internal/event"
 	"downlink/internal/eventlog"
+	"downlink/internal/limits"
 	"downlink/internal/shard"
 )
 
@@ -20,7 +21,7 @@ func (*asleep) Peer() (address, protocol string) { return "", "" }
 
 func benchShards() *shard.Set {
 	set := shard.NewSet(silent{}, shard.Options{
-		Shards: 1, HotBytes: 1 << 20, MaxLaps: 1, Pacer: shard.NewPacer(0), Metrics: shard.NewMetrics(nil),
+		Shards: 1, HotBytes: limits.Always(1 << 20), MaxLaps: 1, Pacer: shard.NewPacer(0), Metrics: shard.NewMetrics(nil),
 	})
 	set.Start(0, event.ID{Ms: 1000})
 	return set

@@ -11,6 +11,7 @@ import (
 
 	"downlink/internal/event"
 	"downlink/internal/eventlog"
+	"downlink/internal/limits"
 	"downlink/internal/shard"
 )
 
@@ -53,7 +54,7 @@ func TestWhatAnIdleSessionCosts(t *testing.T) {
 func TestPendingIsAQueue(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		sink := new(wakes)
-		s := New("a", sink, &Options{MaxPending: 40, MaxBytes: 1 << 20})
+		s := New("a", sink, &Options{MaxPending: limits.Always(40), MaxBytes: limits.Always(1 << 20)})
 		s.member = benchMember(t)
 		var want []event.ID
 		id, room := event.ID{Ms: 2000}, true

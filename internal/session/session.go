@@ -29,8 +29,8 @@ type Sink interface {
 
 // Options for a session.
 type Options struct {
-	MaxPending int                  // messages that wait for the sink
-	MaxBytes   int                  // of their frames; one message alone may be larger
+	MaxPending func() int           // messages that wait for the sink; asked at each offer
+	MaxBytes   func() int           // of their frames, likewise; one message alone may be larger
 	Goodbye    func() time.Duration // the retry for a stream that ends in order
 	JSON       bool                 // Next gives JSON objects instead of an event stream's frames
 }
@@ -95,7 +95,7 @@ func (s *Session) Offer(m *shard.Message) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	size := m.Size()
-	full := len(s.pending) >= s.opts.MaxPending || s.bytes+size > s.opts.MaxBytes
+	full := len(s.pending) >= s.opts.MaxPending() || s.bytes+size > s.opts.MaxBytes()
 	if full && len(s.pending) > 0 {
 		s.behind = true
 		return false
@@ -168,7 +168,7 @@ func (s *Session) take(dst [][]byte, maxBytes int) (frames [][]byte, resume bool
 	if len(s.pending) == 0 {
 		s.pending = nil // an idle session holds no buffer
 	}
-	if s.behind && len(s.pending) <= s.opts.MaxPending/2 {
+	if s.behind && len(s.pending) <= s.opts.MaxPending()/2 {
 		s.behind, resume = false, true
 	}
 	return dst, resume

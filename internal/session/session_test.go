@@ -13,6 +13,7 @@ import (
 	"downlink/internal/event"
 	"downlink/internal/eventlog"
 	"downlink/internal/frame"
+	"downlink/internal/limits"
 	"downlink/internal/shard"
 )
 
@@ -47,7 +48,7 @@ func newRig(t *testing.T, o Options) *rig {
 	t.Helper()
 	r := &rig{t: t, last: event.ID{Ms: 1000}}
 	r.shards = shard.NewSet(silent{}, shard.Options{
-		Shards: 1, HotBytes: 1 << 20, MaxLaps: 1, Pacer: shard.NewPacer(0), Metrics: shard.NewMetrics(nil),
+		Shards: 1, HotBytes: limits.Always(1 << 20), MaxLaps: 1, Pacer: shard.NewPacer(0), Metrics: shard.NewMetrics(nil),
 	})
 	r.shards.Start(0, r.last)
 	if o.Goodbye == nil {
@@ -74,7 +75,7 @@ func (r *rig) next(maxBytes int) string {
 	return string(bytes.Join(r.s.Next(nil, maxBytes), nil))
 }
 
-var roomy = Options{MaxPending: 100, MaxBytes: 1 << 20}
+var roomy = Options{MaxPending: limits.Always(100), MaxBytes: limits.Always(1 << 20)}
 
 func TestNextGivesFramesInOrderAndWakes(t *testing.T) {
 	r := newRig(t, roomy)
@@ -106,7 +107,7 @@ func TestNextStopsNearItsLimit(t *testing.T) {
 }
 
 func TestFullSessionGoesOnFromTheWindow(t *testing.T) {
-	r := newRig(t, Options{MaxPending: 4, MaxBytes: 1 << 20})
+	r := newRig(t, Options{MaxPending: limits.Always(4), MaxBytes: limits.Always(1 << 20)})
 	var want []string
 	for i := range 20 {
 		want = append(want, fmt.Sprintf("data: %d\n", i))
@@ -131,7 +132,7 @@ func TestFullSessionGoesOnFromTheWindow(t *testing.T) {
 }
 
 func TestPendingIsBoundedInBytes(t *testing.T) {
-	r := newRig(t, Options{MaxPending: 100, MaxBytes: 1000})
+	r := newRig(t, Options{MaxPending: limits.Always(100), MaxBytes: limits.Always(1000)})
 	large := strings.Repeat("x", 100_000)
 	r.event(large) // alone it may be larger than the bound
 	r.event("small")
@@ -164,7 +165,7 @@ func TestKeepAliveMovesTheCursorOnlyWhenNothingIsPending(t *testing.T) {
 }
 
 func TestKeepAliveOfASessionThatIsBehind(t *testing.T) {
-	r := newRig(t, Options{MaxPending: 1, MaxBytes: 1 << 20})
+	r := newRig(t, Options{MaxPending: limits.Always(1), MaxBytes: limits.Always(1 << 20)})
 	r.event("1")
 	r.event("2")
 	r.s.take(nil, 1) // without the resume that Next does

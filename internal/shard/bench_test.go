@@ -10,6 +10,7 @@ import (
 
 	"downlink/internal/event"
 	"downlink/internal/eventlog"
+	"downlink/internal/limits"
 )
 
 const benchDevices = 78 // of 5,000, in one of 64 shards
@@ -44,7 +45,7 @@ func benchGateway(hotBytes int, entries ...string) *gateway {
 		log.append(event.Event{Target: target, Type: "order.push", Payload: benchPayload})
 	}
 	set := NewSet(whole{log}, Options{
-		Shards: 1, HotBytes: hotBytes, PageBytes: 1 << 20, MaxLaps: 1,
+		Shards: 1, HotBytes: limits.Always(hotBytes), PageBytes: 1 << 20, MaxLaps: 1,
 		Pacer: NewPacer(time.Millisecond), Metrics: NewMetrics(nil),
 	})
 	g := &gateway{Shard: set.shards[0], log: log}

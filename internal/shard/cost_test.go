@@ -203,7 +203,7 @@ func TestStreamsOfOneDevice(t *testing.T) {
 				}
 				var err error
 				s.member, err = g.Attach(s.listener, s.device, s.groups, Start{Cursor: g.Position()})
-				if (err != nil) != (same == g.opts.StreamsPerDevice) {
+				if (err != nil) != (same == g.opts.StreamsPerDevice()) {
 					t.Fatalf("stream %d of %s: %v", same+1, s.device, err)
 				}
 				if err == nil {

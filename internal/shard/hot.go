@@ -14,23 +14,20 @@ type hot struct {
 	head    int                 // entries[head:] are in the window
 	index   map[string]*Message // the newest message of each target; the others hang behind it
 	bytes   int
-	limit   int // bytes
 	row     row
 }
 
-func newHot(limit int) hot {
-	return hot{index: make(map[string]*Message), limit: limit}
-}
+func newHot() hot { return hot{index: make(map[string]*Message)} }
 
 // reset empties the window; it begins anew after floor.
 func (h *hot) reset(floor event.ID) {
-	*h = newHot(h.limit)
+	*h = newHot()
 	h.floor = floor
 }
 
 // add appends the newest message and lets the oldest go while the window is
-// over its limit: all of them, if the newest alone is larger than that.
-func (h *hot) add(m *Message) {
+// over limit bytes: all of them, if the newest alone is larger than that.
+func (h *hot) add(m *Message, limit int) {
 	h.entries = append(h.entries, m)
 	h.bytes += m.Size()
 	if !m.faulty {
@@ -39,7 +36,7 @@ func (h *hot) add(m *Message) {
 		}
 		h.index[m.Target] = m
 	}
-	for h.bytes > h.limit {
+	for h.bytes > limit {
 		h.evict()
 	}
 }

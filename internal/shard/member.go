@@ -69,7 +69,7 @@ func (s *Shard) Attach(sub Subscriber, device string, groups []string, start Sta
 	for other := s.devices[device]; other != nil; other = other.sibling {
 		streams++
 	}
-	if limit := s.opts.StreamsPerDevice; limit > 0 && streams >= limit {
+	if limit := s.opts.StreamsPerDevice(); limit > 0 && streams >= limit {
 		return nil, ErrTooManyStreams
 	}
 	m.sibling = s.devices[device]

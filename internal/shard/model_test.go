@@ -9,6 +9,7 @@ import (
 
 	"downlink/internal/event"
 	"downlink/internal/eventlog"
+	"downlink/internal/limits"
 )
 
 // memlog is a shard's log in memory with its whole history, so that a test can
@@ -151,7 +152,7 @@ type gateway struct {
 
 func newGateway(log *memlog, hotBytes int) *gateway {
 	set := NewSet(log, Options{
-		Shards: 1, HotBytes: hotBytes, StreamsPerDevice: 4, PageBytes: 1, MaxLaps: 1,
+		Shards: 1, HotBytes: limits.Always(hotBytes), StreamsPerDevice: limits.Always(4), PageBytes: 1, MaxLaps: 1,
 		Pacer: NewPacer(time.Millisecond), Metrics: NewMetrics(nil),
 	})
 	return &gateway{Shard: set.shards[0], log: log}

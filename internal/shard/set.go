@@ -86,3 +86,9 @@ func (t *Set) Notes(shard int, after, upTo event.ID) (map[string]event.ID, int, 
 	}
 	return notes, entries, true
 }
+
+// HotBytes is the memory of the hot window over all shards.
+func (t *Set) HotBytes() int {
+	bytes, _ := t.hot()
+	return bytes
+}

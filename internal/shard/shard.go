@@ -22,9 +22,12 @@ var ErrTooManyStreams = errors.New("the device already holds as many streams as 
 
 // Options for a Set of shards.
 type Options struct {
-	Shards           int
-	HotBytes         int // memory of the hot window over all shards
-	StreamsPerDevice int // 0: no limit
+	Shards int
+	// HotBytes is the memory of the hot window over all shards. It is asked at
+	// each entry: a shard gives memory back with its next one.
+	HotBytes func() int
+	// StreamsPerDevice is asked at each attach. Nil, or 0: no limit.
+	StreamsPerDevice func() int
 	PageBytes        int // of one read of the past
 	MaxLaps          int // reads of the past in flight over all shards
 	Pacer            *Pacer
@@ -53,17 +56,23 @@ type Shard struct {
 }
 
 func newShard(number int, store eventlog.Store, opts Options, permits chan struct{}) *Shard {
+	if opts.StreamsPerDevice == nil {
+		opts.StreamsPerDevice = func() int { return 0 }
+	}
 	return &Shard{
 		number:  number,
 		store:   store,
 		opts:    opts,
 		permits: permits,
 		wake:    make(chan struct{}, 1),
-		hot:     newHot(max(opts.HotBytes/opts.Shards, 1)),
+		hot:     newHot(),
 		devices: make(map[string]*Member),
 		groups:  make(map[string]map[*Member]struct{}),
 	}
 }
+
+// hotLimit is the shard's part of the hot window's memory.
+func (s *Shard) hotLimit() int { return max(s.opts.HotBytes()/s.opts.Shards, 1) }
 
 // Start tells the position from which the tail reads on. Until then, and
 // again after each later call, nothing before it is in the hot window.
@@ -98,7 +107,7 @@ func (s *Shard) dispatch(entries []eventlog.Entry) (taken int) {
 			continue
 		}
 		m := s.hot.row.message(e, s.sharedLocked(e))
-		s.hot.add(m)
+		s.hot.add(m, s.hotLimit())
 		if !m.faulty {
 			offers += s.deliverLocked(m)
 		}

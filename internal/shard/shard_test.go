@@ -14,6 +14,7 @@ import (
 
 	"downlink/internal/event"
 	"downlink/internal/eventlog"
+	"downlink/internal/limits"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -329,7 +330,7 @@ func TestHotWindowIsBounded(t *testing.T) {
 
 func TestNotesFromTheHotWindow(t *testing.T) {
 	log := newMemlog()
-	set := NewSet(log, Options{Shards: 1, HotBytes: 1 << 20, MaxLaps: 1, Pacer: NewPacer(0), Metrics: NewMetrics(nil)})
+	set := NewSet(log, Options{Shards: 1, HotBytes: limits.Always(1 << 20), MaxLaps: 1, Pacer: NewPacer(0), Metrics: NewMetrics(nil)})
 	floor := log.state.Head
 	set.Start(0, floor)
 	a1, star, a2 := log.append(to("a")), log.append(to("*")), log.append(to("a"))

@@ -22,6 +22,7 @@ import (
 	"downlink/internal/door"
 	"downlink/internal/event"
 	"downlink/internal/eventlog"
+	"downlink/internal/limits"
 	"downlink/internal/session"
 	"downlink/internal/shard"
 )
@@ -60,7 +61,7 @@ func newRigBehind(t *testing.T, before door.Options, change func(*Options)) *rig
 	t.Helper()
 	r := &rig{t: t, head: event.ID{Ms: 1000}, metrics: NewMetrics(prometheus.NewRegistry()), refused: door.NewMetrics(nil)}
 	r.shards = shard.NewSet(away{}, shard.Options{
-		Shards: 1, HotBytes: 64 << 20, StreamsPerDevice: 2, MaxLaps: 1, Pacer: shard.NewPacer(0), Metrics: shard.NewMetrics(nil),
+		Shards: 1, HotBytes: limits.Always(64 << 20), StreamsPerDevice: limits.Always(2), MaxLaps: 1, Pacer: shard.NewPacer(0), Metrics: shard.NewMetrics(nil),
 	})
 	r.shards.Start(0, r.head)
 	before.Retry, before.Metrics = 3*time.Second, r.refused
@@ -68,7 +69,7 @@ func newRigBehind(t *testing.T, before door.Options, change func(*Options)) *rig
 		Door: door.New(before), Shards: r.shards,
 		Driver:  conn.Ordinary{KeepAlive: time.Minute, WriteTimeout: 10 * time.Second},
 		Roster:  &r.roster,
-		Session: session.Options{MaxPending: 100, MaxBytes: 1 << 20},
+		Session: session.Options{MaxPending: limits.Always(100), MaxBytes: limits.Always(1 << 20)},
 		Retry:   3 * time.Second, Metrics: r.metrics, Logger: slog.New(slog.DiscardHandler),
 	}
 	if change != nil {

@@ -16,6 +16,7 @@ import (
 	"downlink/internal/event"
 	"downlink/internal/eventlog"
 	"downlink/internal/eventlog/redislog"
+	"downlink/internal/limits"
 	"downlink/internal/shard"
 	"downlink/internal/testkit"
 )
@@ -156,7 +157,7 @@ func publish(b *testing.B, log *redislog.Log, zero time.Time, rate int) {
 // elsewhere is a reader of 64 shards in front of shards without members, and
 // what a read of it brings: events in some of them.
 func elsewhere(events int) (read func()) {
-	set := shard.NewSet(nil, shard.Options{Shards: 64, HotBytes: 4 << 20, Metrics: shard.NewMetrics(nil)})
+	set := shard.NewSet(nil, shard.Options{Shards: 64, HotBytes: limits.Always(4 << 20), Metrics: shard.NewMetrics(nil)})
 	all := make([]int, 64)
 	for i := range all {
 		all[i] = i

@@ -8,10 +8,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"downlink/internal/config"
 	"downlink/internal/gateway"
+	"downlink/internal/limits"
 )
 
-func metricsPage(string) ([]byte, error) { return describeMetrics(gateway.Metrics()) }
+func metricsPage(string) ([]byte, error) { return describeMetrics(gateway.Metrics(gateway.Options{Limits: limits.New(config.Limits())})) }
 
 // describeMetrics lists the product's own metrics. Those of the Go runtime and
 // the process depend on compiler and system, and have their own documentation.

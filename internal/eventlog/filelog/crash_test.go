@@ -25,7 +25,7 @@ const crashShards = 3
 
 func crashOptions(dir string) Options {
 	return Options{
-		Dir: dir, Shards: crashShards, Window: time.Minute, MaxEventBytes: 1 << 20,
+		Dir: dir, Shards: crashShards, Window: time.Minute, MaxEventBytes: most(1 << 20),
 		Logger: slog.New(slog.DiscardHandler),
 	}
 }

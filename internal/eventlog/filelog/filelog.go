@@ -31,7 +31,7 @@ type Options struct {
 	Dir           string        // made if it isn't there
 	Shards        int           // 1 to MaxShards; must be what the log was created with
 	Window        time.Duration // how long entries are kept at least
-	MaxEventBytes int           // largest payload
+	MaxEventBytes func() int    // largest payload; asked at each append and read
 	Logger        *slog.Logger
 	Metrics       *Metrics // nil: not measured
 
@@ -59,8 +59,8 @@ func (o Options) check() error {
 	if o.Window < time.Millisecond {
 		errs = append(errs, fmt.Errorf("a window of %v is asked for, it must be 1ms or more", o.Window))
 	}
-	if o.MaxEventBytes < 1 {
-		errs = append(errs, fmt.Errorf("events of at most %d bytes are asked for, it must be 1 or more", o.MaxEventBytes))
+	if o.MaxEventBytes == nil {
+		errs = append(errs, errors.New("how large an event may be is not said"))
 	}
 	if o.Logger == nil {
 		errs = append(errs, errors.New("no logger is given"))

@@ -64,7 +64,7 @@ func TestOpenRefuses(t *testing.T) {
 		"0 shards":                     func(o *Options) { o.Shards = 0 },
 		"65537 shards":                 func(o *Options) { o.Shards = MaxShards + 1 },
 		"window of 0s":                 func(o *Options) { o.Window = 0 },
-		"at most 0 bytes":              func(o *Options) { o.MaxEventBytes = 0 },
+		"how large":                    func(o *Options) { o.MaxEventBytes = nil },
 		"no logger":                    func(o *Options) { o.Logger = nil },
 		"holds other files and no log": func(o *Options) { o.Dir = full },
 		"can't be made":                func(o *Options) { o.Dir = filepath.Join(file, "log") },

@@ -144,7 +144,7 @@ func (l *Log) readRun(it *pebble.Iterator, r *run) error {
 		if len(r.entries) > 0 && r.size+size > r.maxBytes {
 			return it.Error()
 		}
-		entry, err := decodeEntry(keyID(k), value, l.opts.MaxEventBytes)
+		entry, err := decodeEntry(keyID(k), value, l.opts.MaxEventBytes())
 		if err != nil {
 			return fmt.Errorf("shard %d, entry %s: %w", r.shard, keyID(k), err)
 		}

@@ -89,7 +89,7 @@ func TestLimitLowered(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	o.MaxEventBytes = 1000
+	o.MaxEventBytes = most(1000)
 	l = open(t, o)
 	page, err := l.Range(t.Context(), 0, event.ID{}, ids[1], 1<<20)
 	if err != nil || len(page.Entries) != 2 {

@@ -197,9 +197,10 @@ func (g *group) add(a *eventlog.Append, r *eventlog.Result) {
 		fail(r, err)
 		return
 	}
+	most := g.log.opts.MaxEventBytes()
 	for i := range a.Events {
-		if n := len(a.Events[i].Payload); n > g.log.opts.MaxEventBytes {
-			fail(r, fmt.Errorf("%w: %d bytes, allowed are %d", event.ErrTooLarge, n, g.log.opts.MaxEventBytes))
+		if n := len(a.Events[i].Payload); n > most {
+			fail(r, fmt.Errorf("%w: %d bytes, allowed are %d", event.ErrTooLarge, n, most))
 			return
 		}
 	}
@@ -230,7 +231,7 @@ func (g *group) fill(s *shard, events []event.Event, ids []event.ID) error {
 		if err := op.Finish(); err != nil {
 			return err
 		}
-		if err := s.coming.keep(id, op.Value, g.log.opts.MaxEventBytes, g.log.freshBytes); err != nil {
+		if err := s.coming.keep(id, op.Value, g.log.opts.MaxEventBytes(), g.log.freshBytes); err != nil {
 			return err
 		}
 		g.events++

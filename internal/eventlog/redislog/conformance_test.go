@@ -27,7 +27,7 @@ func TestConformance(t *testing.T) {
 	logtest.Run(t, func(t *testing.T, o logtest.Options) logtest.Harness {
 		opts := testOptions(t, r)
 		opts.Prefix = fmt.Sprintf("case-%d", cases.Add(1))
-		opts.Shards, opts.Window, opts.MaxEventBytes = o.Shards, o.Window, o.MaxEventBytes
+		opts.Shards, opts.Window, opts.MaxEventBytes = o.Shards, o.Window, func() int { return o.MaxEventBytes }
 		l := open(t, opts)
 		key := func(shard int) string { return fmt.Sprintf("%s:%d", opts.Prefix, shard) }
 		return logtest.Harness{

@@ -13,7 +13,7 @@ import (
 // Raw writers write what they like. It is read as it is, or named, and never
 // stops a shard.
 func TestRawEntries(t *testing.T) {
-	r := newRig(t, func(o *Options) { o.MaxEventBytes = 100 })
+	r := newRig(t, func(o *Options) { o.MaxEventBytes = func() int { return 100 } })
 	good := []string{"dev", "a", "type", "t", "payload", "p"}
 	with := func(more ...string) []string { return append(append([]string(nil), good...), more...) }
 	large := strings.Repeat("x", 101)
@@ -77,7 +77,7 @@ func TestRawEntries(t *testing.T) {
 
 // A faulty entry whose device can be read is noted when it is swept.
 func TestSweptFaultsAreNoted(t *testing.T) {
-	r := newRig(t, func(o *Options) { shortWindow(o); o.MaxEventBytes = 100 })
+	r := newRig(t, func(o *Options) { shortWindow(o); o.MaxEventBytes = func() int { return 100 } })
 	founded := r.state().Founded
 	xadd(t, r.redis, stream0, "*", "rubbish", "x")
 	xadd(t, r.redis, stream0, "*", "dev", "large", "type", "t", "payload", strings.Repeat("x", 101))

@@ -26,7 +26,7 @@ func (l *Log) rangeOf(ctx context.Context, call callName, s *shard, after, upTo 
 		if err != nil {
 			return eventlog.Page{}, err
 		}
-		found, err := entries(reply, l.opts.MaxEventBytes, l.pages)
+		found, err := entries(reply, l.opts.MaxEventBytes(), l.pages)
 		if err != nil {
 			return eventlog.Page{}, err
 		}

@@ -40,7 +40,7 @@ type Options struct {
 	Prefix        string        // of every key; default "pos-ev"
 	Shards        int           // fixed when the log is created; default 64
 	Window        time.Duration // how long an entry is kept at least; default 15 min
-	MaxEventBytes int           // payloads over it are read as FaultTooLarge; 0 means no limit
+	MaxEventBytes func() int    // payloads over it are read as FaultTooLarge; nil, or 0, means no limit; asked at each read
 	SweepStep     time.Duration // how often Sweep is going to be called for a shard; default 5 s
 	AllowEviction bool          // accept a server that may evict keys, and with them events
 	Failover      Failover      // default Cautious
@@ -68,11 +68,14 @@ func (o *Options) fill() error {
 	setDefault(&o.CallTimeout, 3*time.Second)
 	setDefault(&o.BlockTime, 2*time.Second)
 	setDefault(&o.notesKept, eventlog.NotesKept)
+	if o.MaxEventBytes == nil {
+		o.MaxEventBytes = func() int { return 0 }
+	}
 	switch {
 	case o.Shards < 1:
 		return fmt.Errorf("shards is %d: it must be at least 1", o.Shards)
-	case o.Window < 0 || o.SweepStep < 0 || o.CallTimeout < 0 || o.MaxEventBytes < 0:
-		return errors.New("window, sweep step, call timeout and max event bytes can't be negative")
+	case o.Window < 0 || o.SweepStep < 0 || o.CallTimeout < 0:
+		return errors.New("window, sweep step and call timeout can't be negative")
 	case o.BlockTime < time.Millisecond:
 		return fmt.Errorf("block time is %v: under 1 ms Redis would wait for ever", o.BlockTime)
 	case o.Failover != Cautious && o.Failover != Evidence:

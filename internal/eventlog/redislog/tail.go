@@ -76,7 +76,7 @@ func (l *Log) Read(ctx context.Context, group int, after []event.ID) ([]eventlog
 	if group < 0 || group >= len(l.groups) || len(after) != len(l.groups[group].shards) {
 		return nil, fmt.Errorf("read of group %d at %d positions: no such group, or not one position for each of its shards", group, len(after))
 	}
-	return l.groups[group].read(ctx, after, l.opts.MaxEventBytes)
+	return l.groups[group].read(ctx, after, l.opts.MaxEventBytes())
 }
 
 func (g *group) read(ctx context.Context, after []event.ID, maxPayload int) ([]eventlog.Batch, error) {
