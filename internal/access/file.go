@@ -1,0 +1,117 @@
+package access
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/goccy/go-yaml"
+)
+
+type digest = [sha256.Size]byte
+
+// publishers are what the file says.
+type publishers struct {
+	callers map[digest]*Caller // by SHA-256 of the token
+	sum     digest             // of the file's content
+}
+
+// maxFileBytes is room for thousands of publishers; it keeps a wrong path from
+// being read into memory.
+const maxFileBytes = 4 << 20
+
+// readPublishers is nil if the file says what it said before.
+func readPublishers(path string, before *publishers, m *Metrics) (*publishers, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case len(data) > maxFileBytes:
+		return nil, fmt.Errorf("%s is too large for a file of publishers", path)
+	}
+	sum := sha256.Sum256(data)
+	if before != nil && before.sum == sum {
+		return nil, nil
+	}
+	callers, err := parsePublishers(data, m)
+	if err != nil {
+		return nil, fmt.Errorf("%s %w", path, err)
+	}
+	return &publishers{callers, sum}, nil
+}
+
+// An entry of the file.
+type entry struct {
+	Name   string `yaml:"name"`
+	SHA256 string `yaml:"sha256"`
+	Scopes `yaml:",inline"`
+}
+
+// parsePublishers reads a YAML list. Its errors complete the sentence "<file> …"
+// and repeat nothing of the file but names: a token may stand there by mistake.
+func parsePublishers(data []byte, m *Metrics) (map[digest]*Caller, error) {
+	// A file that is being written anew is empty for a moment.
+	if len(bytes.TrimSpace(data)) == 0 {
+		return nil, errors.New("is empty; to let nobody publish, write []")
+	}
+	var entries []entry
+	if err := yaml.UnmarshalWithOptions(data, &entries, yaml.Strict()); err != nil {
+		return nil, fmt.Errorf("can't be used: %s isn't understood; write a list whose entries have name, sha256, and any of devices, groups, broadcast, tickets, admin", where(err))
+	}
+	callers := make(map[digest]*Caller, len(entries))
+	for i, e := range entries {
+		if err := validName(e.Name); err != nil {
+			return nil, fmt.Errorf("can't be used: entry %d has no name of 1 to 128 bytes of text", i+1)
+		}
+		raw, err := hex.DecodeString(e.SHA256)
+		if err != nil || len(raw) != sha256.Size {
+			return nil, fmt.Errorf("can't be used: %q has no sha256 of 64 hexadecimal digits; make it of the token with: printf %%s \"$TOKEN\" | sha256sum", e.Name)
+		}
+		s, err := e.compile()
+		if err != nil {
+			return nil, fmt.Errorf("can't be used: %q %w", e.Name, err)
+		}
+		sum := digest(raw)
+		if other := callers[sum]; other != nil {
+			return nil, fmt.Errorf("can't be used: %q and %q have the same token", other.name, e.Name)
+		}
+		callers[sum] = &Caller{name: e.Name, rights: s, metrics: m}
+	}
+	return callers, nil
+}
+
+// where is the line of a mistake, if it is known.
+func where(err error) string {
+	if bad, ok := errors.AsType[yaml.Error](err); ok {
+		if t := bad.GetToken(); t != nil && t.Position != nil {
+			return fmt.Sprintf("line %d", t.Position.Line)
+		}
+	}
+	return "it"
+}
+
+var errName = errors.New("no name")
+
+// validName: it gets into the log beside idempotency keys, and into errors.
+func validName(name string) error {
+	if name == "" || len(name) > 128 || !utf8.ValidString(name) {
+		return errName
+	}
+	for _, r := range name {
+		if unicode.IsControl(r) {
+			return errName
+		}
+	}
+	return nil
+}

@@ -1,0 +1,118 @@
+package access
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"downlink/internal/event"
+)
+
+// Scopes are what a token allows, as it is written in the file and in the claim.
+type Scopes struct {
+	Devices   []string `yaml:"devices" json:"devices"`     // IDs; one that ends with * means all that begin so
+	Groups    []string `yaml:"groups" json:"groups"`       // likewise, without the @
+	Broadcast bool     `yaml:"broadcast" json:"broadcast"` // may send to everybody
+	Tickets   bool     `yaml:"tickets" json:"tickets"`     // may make tickets for devices and groups above
+	Admin     bool     `yaml:"admin" json:"admin"`
+}
+
+type rights struct {
+	devices, groups           patterns
+	broadcast, tickets, admin bool
+}
+
+// maxPatterns bounds what one token can make each event be compared with.
+const maxPatterns = 256
+
+// compile checks what was written. Its errors complete the sentence "<who> …".
+func (w Scopes) compile() (rights, error) {
+	s := rights{broadcast: w.Broadcast, tickets: w.Tickets, admin: w.Admin}
+	var err error
+	if s.devices, err = newPatterns(w.Devices, event.ValidateDevice); err != nil {
+		return s, fmt.Errorf("has devices that can't be: %w", err)
+	}
+	if s.groups, err = newPatterns(w.Groups, event.ValidateGroup); err != nil {
+		return s, fmt.Errorf("has groups that can't be (they are written without the @): %w", err)
+	}
+	switch {
+	case len(w.Devices)+len(w.Groups) == 0 && !w.Broadcast && !w.Admin && !w.Tickets:
+		return s, errors.New("may do nothing; give it devices, groups, broadcast or admin")
+	case w.Tickets && len(w.Devices) == 0:
+		return s, errors.New("has the scope tickets, which is for its devices, and has no devices")
+	}
+	return s, nil
+}
+
+// patterns are names, and beginnings of names.
+type patterns struct {
+	exact  map[string]bool
+	prefix []string // the empty one matches everything
+}
+
+func newPatterns(list []string, valid func(string) error) (patterns, error) {
+	if len(list) > maxPatterns {
+		return patterns{}, fmt.Errorf("there are %d, and at most %d are allowed; use beginnings, such as store-17-*", len(list), maxPatterns)
+	}
+	p := patterns{exact: make(map[string]bool)}
+	for _, text := range list {
+		prefix, begins := strings.CutSuffix(text, "*")
+		if begins && prefix == "" {
+			p.prefix = []string{""}
+			return p, nil
+		}
+		if err := valid(prefix); err != nil {
+			return patterns{}, err
+		}
+		if begins {
+			p.prefix = append(p.prefix, prefix)
+		} else {
+			p.exact[text] = true
+		}
+	}
+	return p, nil
+}
+
+func (p patterns) match(name string) bool {
+	if p.exact[name] {
+		return true
+	}
+	for _, prefix := range p.prefix {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// claim is the name of the claim with the scopes of a JWT.
+const claim = "downlink"
+
+// readClaims is who a token's payload says it is of, or why it can't count
+// here. A device's token has no scopes.
+func readClaims(payload []byte) (c *Caller, why string) {
+	var claims struct {
+		Subject string          `json:"sub"`
+		Scopes  json.RawMessage `json:"downlink"`
+	}
+	if json.Unmarshal(payload, &claims) != nil || len(claims.Scopes) == 0 {
+		return nil, "the token has no scopes (claim " + claim + "): a device's token doesn't count here"
+	}
+	if err := validName(claims.Subject); err != nil {
+		return nil, "the token names no publisher: its claim sub must be 1 to 128 bytes of text"
+	}
+	var w Scopes
+	d := json.NewDecoder(bytes.NewReader(claims.Scopes))
+	d.DisallowUnknownFields()
+	if d.Decode(&w) != nil || d.Decode(&struct{}{}) != io.EOF {
+		return nil, "the token's scopes (claim " + claim + `) aren't of the form {"devices":["…"],"groups":["…"],"broadcast":true,"tickets":true,"admin":true}`
+	}
+	s, err := w.compile()
+	if err != nil {
+		return nil, "the token's claim " + claim + " " + err.Error()
+	}
+	return &Caller{name: strings.Clone(claims.Subject), rights: s}, ""
+}
