@@ -1,5 +1,6 @@
 // Package client is a device's end of Downlink: it keeps one event stream
-// open, reconnects, resumes where it left off, and keeps the cursor. It owns no
+// open, or asks by long polls, reconnects, resumes where it left off, and keeps
+// the cursor. It owns no
 // connection pool and no log. Its invariant: the cursor moves past an event only
 // after the handler has finished it, so each event is handled at least once,
 // and whatever can't be resumed is announced by a resync.
@@ -35,7 +36,7 @@ const Version = "1"
 // A Client says whom to connect to and as what. Don't change it during Run.
 type Client struct {
 	// URL of the gateway, such as "https://push.example.com". The client asks
-	// for the path "events" below it; a query is kept.
+	// for the path "events" below it, or "poll"; a query is kept.
 	URL string
 	// Device is the device ID where the gateway runs without authentication;
 	// elsewhere leave it empty: there it comes from the Token.
@@ -49,11 +50,15 @@ type Client struct {
 	// Earliest asks a gateway, if there is no cursor yet, for all that its
 	// window still holds instead of a resync.
 	Earliest bool
+	// Poll asks for events by long polls instead of keeping a stream open, for
+	// networks that hold streams back. The guarantees are the same.
+	Poll bool
 	// HTTPClient is used for all requests; nil means one with the library's
 	// defaults. Its Timeout must be 0, because it would cut the stream.
 	HTTPClient *http.Client
 	// Silence is how long the gateway may send nothing, not even a keep-alive,
 	// before the connection counts as dead: three of the gateway's keep-alives.
+	// With Poll it counts from when an answer is due.
 	// 0 means DefaultSilence.
 	Silence time.Duration
 	// MaxEventBytes bounds one event in memory; 0 means DefaultMaxEventBytes.
@@ -83,7 +88,8 @@ type Resync struct {
 
 // A Status is a change of the connection.
 type Status struct {
-	// Connected says that a stream has begun; the other fields are empty then.
+	// Connected says that a stream has begun, or that a first poll was answered;
+	// the other fields are empty then.
 	Connected bool
 	// Err is why there is no stream; nil if the gateway ended it in order.
 	Err error
@@ -150,7 +156,11 @@ func (c *Client) newRun(h Handler) (*run, error) {
 	if u.Path == "" {
 		u.Path = "/"
 	}
-	u = u.JoinPath("events")
+	if c.Poll {
+		u = u.JoinPath("poll")
+	} else {
+		u = u.JoinPath("events")
+	}
 	if c.Device != "" {
 		q := u.Query()
 		q.Set("device", c.Device)
@@ -160,7 +170,7 @@ func (c *Client) newRun(h Handler) (*run, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &run{handler: h, http: hc, url: u, token: c.Token, earliest: c.Earliest, silence: c.Silence}
+	r := &run{handler: h, http: hc, url: u, token: c.Token, earliest: c.Earliest, poll: c.Poll, silence: c.Silence}
 	if r.silence <= 0 {
 		r.silence = DefaultSilence
 	}

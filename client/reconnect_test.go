@@ -60,7 +60,7 @@ func TestContentTypes(t *testing.T) {
 		"text/event-stream": true, "Text/Event-Stream; charset=utf-8": true, "text/event-stream;": true, " text/event-stream ;x": true,
 		"text/html; charset=utf-8": false, "text/event-stream2": false, "": false, "x y": false,
 	} {
-		err := checkContentType(value)
+		err := checkContentType(value, eventStream)
 		if ok != (err == nil) || (!ok && !errors.Is(err, ErrContentType)) {
 			t.Errorf("%q: %v", value, err)
 		}

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -26,8 +27,9 @@ var (
 	ErrRevoked = errors.New("client: the gateway has revoked this device for good: don't connect again")
 	// ErrRefused: an answer that another try would get again, such as 404.
 	ErrRefused = errors.New("client: the gateway refuses the stream: check the URL and the proxies before the gateway")
-	// ErrContentType: the answer is no event stream; often a login page.
-	ErrContentType = errors.New("client: the answer is not an event stream: check the URL, and the network for a login page")
+	// ErrContentType: the answer is no event stream, or no poll's; often a login
+	// page.
+	ErrContentType = errors.New("client: the answer is not a gateway's: check the URL, and the network for a login page")
 	// ErrEventTooLarge: an event was over MaxEventBytes.
 	ErrEventTooLarge = errors.New("client: an event is larger than MaxEventBytes: raise it and run again")
 )
@@ -60,12 +62,20 @@ func (r *refusal) Error() string {
 	return text
 }
 
-// checkResponse says whether a stream follows: nil, a *refusal or a *final.
-func checkResponse(resp *http.Response) error {
+// What a gateway's answers are made of.
+const (
+	eventStream = "text/event-stream"
+	pollAnswer  = "application/json"
+	problemJSON = "application/problem+json"
+)
+
+// checkResponse says whether what was asked for follows: nil, a *refusal or a
+// *final.
+func checkResponse(resp *http.Response, media string) error {
 	code := resp.StatusCode
 	switch {
 	case code == http.StatusOK:
-		return checkContentType(resp.Header.Get("Content-Type"))
+		return checkContentType(resp.Header.Get("Content-Type"), media)
 	case code == http.StatusNoContent:
 		return &final{ErrRevoked}
 	case code == http.StatusUnauthorized:
@@ -84,23 +94,34 @@ const maxReason = 300
 // that ends the run. Anybody may have written it, so it is quoted.
 func explain(err error, resp *http.Response) error {
 	end, ok := errors.AsType[*final](err)
-	essence, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
-	essence = strings.TrimSpace(essence)
-	if !ok || resp.StatusCode < 400 || essence != "" && !strings.EqualFold(essence, "text/plain") {
-		return err // without a type: net/http's words for plain HTTP on a TLS port
+	if !ok || resp.StatusCode < 400 {
+		return err
 	}
-	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxReason)) // what came is enough
-	if said := strings.TrimSpace(string(text)); said != "" {
+	said := ""
+	switch essence := essenceOf(resp.Header.Get("Content-Type")); {
+	case essence == "", strings.EqualFold(essence, "text/plain"): // without a type: net/http's words for plain HTTP on a TLS port
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, maxReason)) // what came is enough
+		said = strings.TrimSpace(string(text))
+	case strings.EqualFold(essence, problemJSON):
+		var problem struct{ Detail string }
+		_ = json.NewDecoder(io.LimitReader(resp.Body, 4*maxReason)).Decode(&problem) // likewise
+		said = problem.Detail[:min(len(problem.Detail), maxReason)]
+	}
+	if said != "" {
 		return &final{fmt.Errorf("%w; it says %q", end.err, said)}
 	}
 	return err
 }
 
-// checkContentType takes the media type and ignores its parameters: the stream
+func essenceOf(contentType string) string {
+	essence, _, _ := strings.Cut(contentType, ";")
+	return strings.TrimSpace(essence)
+}
+
+// checkContentType takes the media type and ignores its parameters: the answer
 // is UTF-8 whatever they say.
-func checkContentType(value string) error {
-	essence, _, _ := strings.Cut(value, ";")
-	if strings.EqualFold(strings.TrimSpace(essence), "text/event-stream") {
+func checkContentType(value, media string) error {
+	if strings.EqualFold(essenceOf(value), media) {
 		return nil
 	}
 	if t, _, err := mime.ParseMediaType(value); err == nil {

@@ -22,10 +22,12 @@ type run struct {
 	url      *url.URL
 	token    string
 	earliest bool
+	poll     bool
 	silence  time.Duration
 
 	cursor *keeper
 	parser frame.Parser
+	asked  time.Duration // what the last poll's answer said to wait
 	// failures counts attempts since a stream last began.
 	failures int
 }
@@ -35,7 +37,7 @@ var errSilent = errors.New("the gateway sent nothing, not even a keep-alive, for
 
 func (r *run) loop(ctx context.Context) error {
 	for {
-		err := r.connect(ctx)
+		err := r.attempt(ctx)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -58,6 +60,14 @@ func (r *run) loop(ctx context.Context) error {
 	}
 }
 
+// attempt is connected until something ends that.
+func (r *run) attempt(ctx context.Context) error {
+	if r.poll {
+		return r.pollOn(ctx)
+	}
+	return r.connect(ctx)
+}
+
 // connect asks for the stream and reads it to its end. A *final error means
 // that another try is useless; nil that the gateway ended the stream in order.
 func (r *run) connect(parent context.Context) error {
@@ -73,7 +83,7 @@ func (r *run) connect(parent context.Context) error {
 		return r.lost(ctx, "connecting", err)
 	}
 	defer resp.Body.Close()
-	if err := checkResponse(resp); err != nil {
+	if err := checkResponse(resp, eventStream); err != nil {
 		silence.Reset(r.silence)
 		return explain(err, resp)
 	}
@@ -102,7 +112,7 @@ func (r *run) connect(parent context.Context) error {
 func (r *run) request(ctx context.Context) *http.Request {
 	u := *r.url
 	header := http.Header{
-		"Accept":        {"text/event-stream"},
+		"Accept":        {r.media()},
 		"Cache-Control": {"no-cache"},
 		// Asked for in words, so that the transport doesn't ask for gzip.
 		"Accept-Encoding": {"identity"},
@@ -213,6 +223,9 @@ func (r *run) delay(err error) time.Duration {
 	retry, ok := r.parser.Retry()
 	if !ok {
 		retry = defaultRetry
+	}
+	if r.asked > 0 {
+		retry = r.asked
 	}
 	if refused, ok := errors.AsType[*refusal](err); ok {
 		retry = max(retry, refused.after)
