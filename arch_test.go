@@ -59,6 +59,8 @@ var rules = map[string]rule{
 	// The flow, in its order.
 	"openapi": {why: "a document"},
 	"publish": {may: "event eventlog problem", mods: xtime, why: "a producer meets the log, never a session"},
+	"control": {may: "event eventlog problem", why: "orders meet the log, never a session"},
+	"revoked": {may: "event eventlog backoff", why: "a copy of what the log says; who is ended for it is not its business"},
 	"tail":    {may: "event eventlog backoff", why: "reads positions and pushes into its Dispatcher; what hangs behind it is not its business"},
 	"sweep":   {may: "event eventlog backoff", why: "a loop around the log's own sweep"},
 	"shard":   {may: "event eventlog frame backoff", mods: xtime, why: "memory and the log behind it; it knows subscribers, not sessions"},
@@ -81,7 +83,7 @@ var rules = map[string]rule{
 
 	// Assembly.
 	"gateway": {
-		may:  "event frame problem openapi backoff eventlog eventlog/redislog eventlog/filelog publish tail sweep shard session conn door sse metrics server lobby peer auth certs reload limits",
+		may:  "event frame problem openapi backoff eventlog eventlog/redislog eventlog/filelog publish control revoked tail sweep shard session conn door sse metrics server lobby peer auth certs reload limits",
 		mods: prometheus,
 		why:  "the one place that knows every stage's concrete type; it takes Options too, so that a test can run three in one process",
 	},

@@ -9,9 +9,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"downlink/internal/conn"
+	"downlink/internal/control"
 	"downlink/internal/door"
 	"downlink/internal/eventlog"
 	"downlink/internal/publish"
+	"downlink/internal/revoked"
 	"downlink/internal/session"
 	"downlink/internal/shard"
 	"downlink/internal/sse"
@@ -28,6 +30,8 @@ type flow struct {
 	events  *sse.Handler
 	roster  *session.Roster
 	publish *publish.Handler
+	revoked *revoked.Set
+	control *control.Handler
 
 	cancel context.CancelFunc
 	ended  sync.WaitGroup
@@ -42,12 +46,12 @@ const (
 )
 
 // startFlow makes the parts in the order in which an event passes them.
-func startFlow(o Options, log eventlog.Log, c *credentials, m instruments, reg prometheus.Registerer, failed chan<- error) (*flow, error) {
+func startFlow(o Options, log eventlog.Log, lists *revoked.Set, c *credentials, m instruments, reg prometheus.Registerer, failed chan<- error) (*flow, error) {
 	driver, err := newDriver(o)
 	if err != nil {
 		return nil, err
 	}
-	f := &flow{log: log, driver: driver, roster: new(session.Roster)}
+	f := &flow{log: log, revoked: lists, driver: driver, roster: new(session.Roster)}
 	f.shards = shard.NewSet(log, shard.Options{
 		Shards: log.Shards(), HotBytes: o.Limits.Value(hotBytes), StreamsPerDevice: o.Limits.Value(deviceStreams),
 		PageBytes: pageBytes, MaxLaps: maxLaps, Pacer: shard.NewPacer(resyncEvery),
@@ -56,10 +60,11 @@ func startFlow(o Options, log eventlog.Log, c *credentials, m instruments, reg p
 	f.shards.Register(reg)
 	f.tail = tail.New(log, f.shards, tail.Options{
 		Window: o.Log.Window, Watch: o.Watch, Pause: o.Log.pause(),
+		Orders:  orders{f.shards, lists},
 		Metrics: m.tail, Logger: o.Logger.With("part", "tail"),
 	})
 	f.events = sse.New(sse.Options{
-		Door:   door.New(door.Options{Identify: c.identify, Retry: o.Retry, Metrics: m.door}),
+		Door:   door.New(door.Options{Identify: c.identify, Revoked: lists.Has, Retry: o.Retry, Metrics: m.door}),
 		Shards: f.shards, Driver: f.driver,
 		Session: session.Options{MaxPending: o.Limits.Value(pendingEvents), MaxBytes: o.Limits.Value(pendingBytes)},
 		Roster:  f.roster,
@@ -75,7 +80,11 @@ func startFlow(o Options, log eventlog.Log, c *credentials, m instruments, reg p
 		Interval: o.SweepInterval, Recent: f.shards,
 		Metrics: m.sweep, Logger: o.Logger.With("part", "sweep"),
 	})
-	f.run(failed, f.shards.Run, f.tail.Run, sweeper.Run)
+	f.control = control.New(control.Options{
+		Log: log, Shards: log.Shards(), Timeout: o.PublishTimeout,
+		Metrics: m.control, Logger: o.Logger.With("part", "control"),
+	})
+	f.run(failed, f.shards.Run, f.tail.Run, lists.Run, sweeper.Run)
 	return f, nil
 }
 

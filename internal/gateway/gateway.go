@@ -199,13 +199,13 @@ func (g *Gateway) open(ctx context.Context) error {
 	retry := backoff.Backoff{Base: 200 * time.Millisecond, Max: 5 * time.Second}
 	said := ""
 	for attempt := 0; ; attempt++ {
-		log, err := openLog(ctx, g.opts, g.metrics)
+		log, lists, err := g.openLog(ctx)
 		switch {
 		case err == nil:
 			if said != "" {
 				g.opts.Logger.Warn("the log has been reached")
 			}
-			f, err := startFlow(g.opts, log, g.identity, g.metrics, g.registry, g.failed)
+			f, err := startFlow(g.opts, log, lists, g.identity, g.metrics, g.registry, g.failed)
 			if err != nil {
 				return errors.Join(err, log.Close())
 			}

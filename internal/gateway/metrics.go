@@ -5,6 +5,7 @@ import (
 
 	"downlink/internal/auth"
 	"downlink/internal/certs"
+	"downlink/internal/control"
 	"downlink/internal/door"
 	"downlink/internal/eventlog"
 	"downlink/internal/eventlog/filelog"
@@ -12,6 +13,7 @@ import (
 	"downlink/internal/metrics"
 	"downlink/internal/publish"
 	"downlink/internal/reload"
+	"downlink/internal/revoked"
 	"downlink/internal/server"
 	"downlink/internal/shard"
 	"downlink/internal/sse"
@@ -25,6 +27,8 @@ type instruments struct {
 	redis   *redislog.Metrics
 	file    *filelog.Metrics
 	publish *publish.Metrics
+	control *control.Metrics
+	revoked *revoked.Metrics
 	tail    *tail.Metrics
 	shard   *shard.Metrics
 	sweep   *sweep.Metrics
@@ -41,6 +45,8 @@ func newInstruments(reg prometheus.Registerer) instruments {
 		redis:   redislog.NewMetrics(reg),
 		file:    filelog.NewMetrics(reg),
 		publish: publish.NewMetrics(reg),
+		control: control.NewMetrics(reg),
+		revoked: revoked.NewMetrics(reg),
 		tail:    tail.NewMetrics(reg),
 		shard:   shard.NewMetrics(reg),
 		sweep:   sweep.NewMetrics(reg),

@@ -3,6 +3,7 @@ package gateway
 import (
 	"net/http"
 
+	"downlink/internal/control"
 	"downlink/internal/limits"
 	"downlink/internal/metrics"
 	"downlink/internal/openapi"
@@ -14,6 +15,10 @@ import (
 // description of it is for those only whom it lets pass.
 func (g *Gateway) routes() []server.Route {
 	return []server.Route{
+		g.order(http.MethodPost, control.DisconnectPath, (*control.Handler).Disconnect),
+		g.order(http.MethodPost, control.RevokePath, (*control.Handler).Revoke),
+		g.order(http.MethodDelete, control.RevokePath, (*control.Handler).Restore),
+		g.order(http.MethodGet, control.RevokedPath, (*control.Handler).Revoked),
 		{Path: publish.Path, Handler: http.HandlerFunc(g.publish)},
 		{Method: http.MethodGet, Path: openapi.Path, Handler: openapi.Handler()},
 		{Method: http.MethodGet, Path: limits.Path, Handler: g.admin(limits.Show(g.opts.Limits))},
