@@ -73,7 +73,7 @@ var rules = map[string]rule{
 	"limits":  {may: "problem", why: "what caps, not who enforces it: that one gets a function"},
 	"config":  {may: "limits", mods: kong + " " + yaml, why: "packages see plain Options, never the configuration"},
 	"metrics": {mods: prometheus, why: "the registry; each package keeps its own metrics"},
-	"auth":    {may: "event backoff", mods: gojwt, why: "turns a token into an identity; it answers nobody"},
+	"auth":    {may: "event backoff certs", mods: gojwt, why: "turns a credential into an identity; it answers nobody"},
 	"access":  {may: "event problem auth", mods: yaml, why: "who calls the back end; it serves nothing itself"},
 	"certs":   {why: "a certificate that can be exchanged; it knows no listener"},
 	"reload":  {why: "a rhythm; what is in the files is their owners' business"},

@@ -55,8 +55,8 @@ func tellEnd(ctx context.Context, logger *slog.Logger) func() {
 // options are the settings as the gateway takes them.
 func options(c *config.Config, version string, logger *slog.Logger) gateway.Options {
 	return gateway.Options{
-		Tokens:            tokens(c),
-		Certificate:       gateway.CertFiles{Cert: c.TLSCert, Key: c.TLSKey},
+		Identity:          identity(c),
+		Certificate:       gateway.CertFiles{Cert: c.TLSCert, Key: c.TLSKey, NoHTTP2: c.HTTP1},
 		Listen:            c.Listen,
 		BackendListen:     c.BackendListen,
 		ReadHeaderTimeout: c.ReadHeaderTimeout,
@@ -82,19 +82,6 @@ func options(c *config.Config, version string, logger *slog.Logger) gateway.Opti
 	}
 }
 
-// tokens are the settings for device tokens; nil without.
-func tokens(c *config.Config) *gateway.TokenOptions {
-	if c.Auth != "jwt" {
-		return nil
-	}
-	return &gateway.TokenOptions{
-		HMACSecretFile: c.JWTSecret, PublicKeysFile: c.JWTKeys,
-		JWKS:    gateway.JWKSOptions{URL: c.JWKSURL, CAFile: c.JWKSCA, Refresh: c.JWKSRefresh, MaxAge: c.JWKSMaxAge},
-		Issuers: c.JWTIssuers.Items(), Audiences: c.JWTAudiences.Items(), Leeway: c.JWTLeeway,
-		DeviceClaim: c.JWTDevice, GroupsClaim: c.JWTGroups, Cookie: c.JWTCookie,
-	}
-}
-
 // greet says where the gateway serves and what to try, once it serves. Its first three lines
 // have a fixed form that scripts may read.
 func greet(out io.Writer, c *config.Config, version string, device, backend net.Addr) {
@@ -103,8 +90,13 @@ func greet(out io.Writer, c *config.Config, version string, device, backend net.
 		deviceURL = "https://" + reachable(device)
 	}
 	ask := "'" + deviceURL + "/events?device=demo'"
-	if c.Auth == "jwt" {
+	switch {
+	case c.Uses("mtls"):
+		ask = "--cert device.pem --key device-key.pem '" + deviceURL + "/events'"
+	case c.Uses("jwt"), c.Uses("tokens"):
 		ask = `-H "Authorization: Bearer $TOKEN" '` + deviceURL + "/events'"
+	case c.Uses("proxy"):
+		ask = "THE-PROXY/events"
 	}
 	raw := ""
 	if !strings.HasPrefix(c.Log, "file:") {

@@ -1,9 +1,11 @@
-// Package auth owns the proof of who a device is: it finds the token in a
-// request, checks it against the gateway's keys, and says device, groups and
-// expiry. It doesn't decide what is said to the client beyond a failure's text,
-// and knows no session. Its invariant: nothing of a token is used before its
-// signature was checked with a key whose own type allows the algorithm, and no
-// part of a token gets into an error, a log line or a metric.
+// Package auth owns the proof of who a device is: it finds the credential in a
+// request (methods.go: a client certificate, a token, or the word of a proxy
+// in front), checks it, and says device, groups and expiry. It doesn't decide
+// what is said to the client beyond a failure's text, and knows no session. Its
+// invariant: the first credential that is offered decides, and none is believed
+// before it was proven; of a JWT nothing is used before its signature was
+// checked, but to choose the keys that it is checked with. No part of a token
+// gets into an error, a log line or a metric.
 package auth
 
 import (
@@ -12,16 +14,17 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 )
 
 // Options for a Verifier. At least one source of keys is needed.
 type Options struct {
-	HMACSecretFile string // one secret a line
-	PublicKeysFile string // PEM: public keys or certificates
-	JWKS           JWKSOptions
+	HMACSecretFile string        // one secret a line
+	PublicKeysFile string        // PEM: public keys or certificates
+	JWKS           []JWKSOptions // each of another issuer, at most one of none
 
 	Issuers   []string      // accepted values of iss; empty: not checked
 	Audiences []string      // of which aud must name one; empty: not checked
@@ -29,17 +32,20 @@ type Options struct {
 
 	DeviceClaim string // holds the device ID, a string
 	GroupsClaim string // holds the groups, a list of strings or one string
-	Cookie      string // name of the cookie that may hold the token
 
 	Metrics *Metrics
 	Logger  *slog.Logger
 }
 
-// An Identity is what a token proves. It shares no memory with the token.
+// An Identity is what a credential proves. It shares no memory with a token.
 type Identity struct {
 	Device  string
 	Groups  []string  // sorted, none twice
-	Expires time.Time // from then on the token isn't accepted any more: exp and the leeway
+	Expires time.Time // from then on the credential isn't accepted any more; zero: it is for ever
+	// Valid reports whether a credential that was accepted once still stands:
+	// it is asked again when files have changed. Nil: it isn't asked. Cheap, and
+	// safe for concurrent use.
+	Valid func() bool
 }
 
 // ErrKeysUnavailable says that a token can't be judged now, because the key set
@@ -50,7 +56,7 @@ var ErrKeysUnavailable = errors.New("the keys that tokens are checked with could
 type Verifier struct {
 	opts   Options
 	static atomic.Pointer[fileKeys]
-	remote *keySet // nil without a JWKS address
+	sets   map[string]*keySet // by the issuer that they are bound to; "": for all others
 }
 
 // fileKeys are the keys from files.
@@ -61,15 +67,19 @@ type fileKeys struct {
 
 // New reads the key files. An error names the file and what is wrong with it.
 func New(o Options) (*Verifier, error) {
-	v := &Verifier{opts: o}
+	v := &Verifier{opts: o, sets: make(map[string]*keySet, len(o.JWKS))}
 	if _, err := v.Load(); err != nil {
 		return nil, err
 	}
-	if o.JWKS.URL != "" {
-		var err error
-		if v.remote, err = newKeySet(o.JWKS, o.Metrics, o.Logger); err != nil {
+	for _, jwks := range o.JWKS {
+		if v.sets[jwks.Issuer] != nil {
+			return nil, errors.New("two key sets are for the same issuer; name an issuer once")
+		}
+		s, err := newKeySet(jwks, o.Metrics, o.Logger)
+		if err != nil {
 			return nil, err
 		}
+		v.sets[jwks.Issuer] = s
 	}
 	return v, nil
 }
@@ -77,11 +87,11 @@ func New(o Options) (*Verifier, error) {
 // Load reads the key files again and reports whether they have changed. After
 // an error the keys that were loaded before stay in use.
 func (v *Verifier) Load() (changed bool, err error) {
-	secrets, err := readFile(v.opts.HMACSecretFile)
+	secrets, err := readFile(v.opts.HMACSecretFile, maxFileBytes)
 	if err != nil {
 		return false, err
 	}
-	public, err := readFile(v.opts.PublicKeysFile)
+	public, err := readFile(v.opts.PublicKeysFile, maxFileBytes)
 	if err != nil {
 		return false, err
 	}
@@ -119,50 +129,52 @@ func parseFiles(o Options, secrets, public []byte) (keyring, error) {
 	return keys, nil
 }
 
-// Run keeps the key set fresh until ctx ends; then it returns nil.
+// Run keeps the key sets fresh until ctx ends; then it returns nil.
 func (v *Verifier) Run(ctx context.Context) error {
-	if v.remote != nil {
-		v.remote.run(ctx)
+	var sets sync.WaitGroup
+	for _, s := range v.sets {
+		sets.Go(func() { s.run(ctx) })
 	}
+	sets.Wait()
 	return nil
 }
 
-// Ready reports whether there are keys: those of files always are.
+// Ready reports whether there are keys: those of files always are, and of
+// several key sets one is enough.
 func (v *Verifier) Ready() bool {
-	if v.remote == nil || len(v.static.Load().keys) > 0 {
+	if len(v.sets) == 0 || len(v.static.Load().keys) > 0 {
 		return true
 	}
-	return v.remote.current() != nil
-}
-
-// Identify says which device a request comes from, and until when. The error
-// is an *Error, or wraps ErrKeysUnavailable. On success the request loses its
-// headers with the token: it may live as long as the stream.
-func (v *Verifier) Identify(r *http.Request) (Identity, error) {
-	token, err := tokenOf(r, v.opts.Cookie)
-	if err == nil {
-		var id Identity
-		if id, err = v.check(r.Context(), token); err == nil {
-			r.Header.Del("Authorization")
-			r.Header.Del("Cookie")
-			return id, nil
+	for _, s := range v.sets {
+		if s.current() != nil {
+			return true
 		}
 	}
-	v.opts.Metrics.failed(err)
-	return Identity{}, err
+	return false
 }
 
-// check verifies a token from the outside in: form, key, signature, claims.
-func (v *Verifier) check(ctx context.Context, text string) (Identity, error) {
+// Check verifies a JWT. The error is an *Error, or a *LaterError that wraps
+// ErrKeysUnavailable.
+func (v *Verifier) Check(ctx context.Context, text string) (Identity, error) {
 	t, err := parseToken(text)
 	if err != nil {
 		return Identity{}, err
 	}
-	if err := v.checkSignature(ctx, t); err != nil {
-		return Identity{}, err
-	}
 	c, err := v.parseClaims(t.payload)
 	if err != nil {
+		return Identity{}, err
+	}
+	id, err := v.judge(ctx, t, c)
+	if err != nil {
+		claimed, _ := stringOf(c.device)
+		return Identity{}, claiming(claimed, err)
+	}
+	return id, nil
+}
+
+// judge goes from the outside in: key, signature, claims.
+func (v *Verifier) judge(ctx context.Context, t token, c claims) (Identity, error) {
+	if err := v.checkSignature(ctx, t, c); err != nil {
 		return Identity{}, err
 	}
 	expires, err := v.checkClaims(c, time.Now())
@@ -182,13 +194,25 @@ func (v *Verifier) check(ctx context.Context, text string) (Identity, error) {
 // maxTried bounds the work for one token that names no key.
 const maxTried = 16
 
-// checkSignature looks for the key that has signed the token.
-func (v *Verifier) checkSignature(ctx context.Context, t token) error {
-	static := v.static.Load().keys
+// checkSignature looks for the key that has signed the token, among those of
+// the issuer that it names: whose keys they are is all that is believed of it
+// so far. An issuer with a key set of its own is vouched for by that alone, and
+// that set vouches for nobody else.
+func (v *Verifier) checkSignature(ctx context.Context, t token, c claims) error {
+	issuer := c.issuer()
+	set, static := v.sets[issuer], v.static.Load().keys
+	switch {
+	case issuer != "" && set != nil:
+		static = nil
+	case v.sets[""] == nil && len(static) == 0:
+		return errIssuer()
+	default:
+		set = v.sets[""]
+	}
 	keys := static.find(t.alg, t.kid)
-	why := error(&Error{BadSignature, "the signature is not that of a key of this gateway"})
-	if v.remote != nil && !t.symmetric() {
-		fetched, err := v.remote.find(ctx, t)
+	why := error(failed(BadSignature, "the signature is not that of a key of this gateway"))
+	if set != nil && !t.symmetric() {
+		fetched, err := set.find(ctx, t, c)
 		if err != nil {
 			why = err // unless a key of a file has signed it
 		}
@@ -197,7 +221,7 @@ func (v *Verifier) checkSignature(ctx context.Context, t token) error {
 		why = static.whyNone(t)
 	}
 	if len(keys) > maxTried {
-		return &Error{KeyUnknown, "the token names no key (kid), and there are too many keys to try each"}
+		return failed(KeyUnknown, "the token names no key (kid), and there are too many keys to try each")
 	}
 	for _, k := range keys {
 		if k.verify(t) {
@@ -205,4 +229,9 @@ func (v *Verifier) checkSignature(ctx context.Context, t token) error {
 		}
 	}
 	return why
+}
+
+// accepts reports whether an issuer is one whose tokens count.
+func (v *Verifier) accepts(issuer string) bool {
+	return len(v.opts.Issuers) == 0 || slices.Contains(v.opts.Issuers, issuer) || issuer != "" && v.sets[issuer] != nil
 }

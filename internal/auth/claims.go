@@ -12,35 +12,48 @@ import (
 // claims are the members of a token's payload that count, unread; nil: there
 // is none.
 type claims struct {
-	exp, nbf, iss, aud []byte
-	device, groups     []byte
+	exp, nbf, iat, iss, aud []byte
+	device, groups          []byte
 }
 
 func (v *Verifier) parseClaims(payload []byte) (claims, error) {
 	var c claims
+	var twice bool
 	ok := members(payload, func(name, value []byte) {
 		switch string(name) {
 		case "exp":
-			c.exp = value
+			take(&c.exp, value, &twice)
 		case "nbf":
-			c.nbf = value
+			take(&c.nbf, value, &twice)
+		case "iat":
+			take(&c.iat, value, &twice)
 		case "iss":
-			c.iss = value
+			take(&c.iss, value, &twice)
 		case "aud":
-			c.aud = value
+			take(&c.aud, value, &twice)
 		}
 		// One of those above may be meant.
 		if string(name) == v.opts.DeviceClaim {
-			c.device = value
+			take(&c.device, value, &twice)
 		}
 		if string(name) == v.opts.GroupsClaim {
-			c.groups = value
+			take(&c.groups, value, &twice)
 		}
 	})
-	if !ok {
+	switch {
+	case !ok:
 		return claims{}, malformed("its payload must be a JSON object")
+	case twice:
+		return claims{}, malformed("a claim that counts stands in it twice")
 	}
 	return c, nil
+}
+
+// take keeps a member's value and notes if it had one: two parsers could each
+// believe another one of the two (RFC 8725 §2.4).
+func take(to *[]byte, value []byte, twice *bool) {
+	*twice = *twice || *to != nil
+	*to = value
 }
 
 // checkClaims holds the registered claims (RFC 7519 §4.1) against the settings
@@ -52,7 +65,7 @@ func (v *Verifier) checkClaims(c claims, now time.Time) (time.Time, error) {
 	}
 	expires := exp.Add(v.opts.Leeway)
 	if !now.Before(expires) {
-		return time.Time{}, &Error{TokenExpired, "the token expired at " + clock(exp) + " and it is " + clock(now) + " here: get a new one"}
+		return time.Time{}, failed(TokenExpired, "the token expired at "+clock(exp)+" and it is "+clock(now)+" here: get a new one")
 	}
 	if c.nbf != nil {
 		nbf, ok := numericDate(c.nbf)
@@ -60,16 +73,26 @@ func (v *Verifier) checkClaims(c claims, now time.Time) (time.Time, error) {
 			return time.Time{}, malformed("nbf is no number of seconds")
 		}
 		if now.Add(v.opts.Leeway).Before(nbf) {
-			return time.Time{}, &Error{TokenTooEarly, "the token is valid from " + clock(nbf) + " and it is " + clock(now) + " here: compare the clocks"}
+			return time.Time{}, failed(TokenTooEarly, "the token is valid from "+clock(nbf)+" and it is "+clock(now)+" here: compare the clocks")
 		}
 	}
-	if !names(c.iss, v.opts.Issuers) {
-		return time.Time{}, &Error{WrongIssuer, "the token is from no issuer (iss) that this gateway accepts"}
+	if !v.accepts(c.issuer()) {
+		return time.Time{}, errIssuer()
 	}
 	if !names(c.aud, v.opts.Audiences) {
-		return time.Time{}, &Error{WrongAudience, "the token is for others (aud): ask the issuer for one for this gateway"}
+		return time.Time{}, failed(WrongAudience, "the token is for others (aud): ask the issuer for one for this gateway")
 	}
 	return expires, nil
+}
+
+// issuer is what the token says of its issuer; empty if it says nothing.
+func (c claims) issuer() string {
+	iss, _ := stringOf(c.iss)
+	return iss
+}
+
+func errIssuer() error {
+	return failed(WrongIssuer, "the token is from no issuer (iss) that this gateway accepts")
 }
 
 func clock(t time.Time) string { return t.UTC().Format(time.RFC3339) }
@@ -115,12 +138,12 @@ func numericDate(claim []byte) (time.Time, bool) {
 func (c claims) readDevice() (string, error) {
 	device, ok := stringOf(c.device)
 	if !ok || event.ValidateDevice(device) != nil {
-		return "", &Error{BadDevice, "the claim that names the device is missing or no device ID: 1 to 128 bytes of text that begin with neither * nor @"}
+		return "", failed(BadDevice, "the claim that names the device is missing or no device ID: 1 to 128 bytes of text that begin with neither * nor @")
 	}
 	return device, nil
 }
 
-// maxGroups bounds what one token can make a shard index.
+// maxGroups bounds what one credential can make a shard index.
 const maxGroups = 64
 
 func (c claims) readGroups() ([]string, error) {
@@ -129,17 +152,27 @@ func (c claims) readGroups() ([]string, error) {
 	}
 	groups, ok := stringsOf(c.groups)
 	if !ok {
-		return nil, &Error{BadGroups, "the claim that names the groups is no list of strings"}
+		return nil, failed(BadGroups, "the claim that names the groups is no list of strings")
 	}
+	groups, why := tidy(groups)
+	if why != "" {
+		return nil, failed(BadGroups, "the claim that names the groups "+why)
+	}
+	return groups, nil
+}
+
+// tidy is groups sorted, none twice, or why they can't be; that completes the
+// sentence "<what names them> …".
+func tidy(groups []string) (tidied []string, why string) {
 	for _, g := range groups {
 		if event.ValidateGroup(g) != nil {
-			return nil, &Error{BadGroups, "the claim that names the groups holds something that is no group: 1 to 127 bytes of text"}
+			return nil, "holds something that is no group: 1 to 127 bytes of text"
 		}
 	}
 	slices.Sort(groups)
 	groups = slices.Compact(groups)
 	if len(groups) > maxGroups {
-		return nil, &Error{BadGroups, "the token names more than 64 groups"}
+		return nil, "names more than 64 groups"
 	}
-	return slices.Clip(groups), nil
+	return slices.Clip(groups), ""
 }

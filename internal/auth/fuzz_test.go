@@ -73,7 +73,7 @@ func FuzzToken(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		id, err := v.check(t.Context(), text)
+		id, err := v.Check(t.Context(), text)
 		if err == nil && text != good {
 			t.Errorf("%q is accepted as %+v", text, id)
 		}
@@ -90,7 +90,7 @@ func FuzzContent(f *testing.F) {
 	f.Add(`{"alg":"HS256"}`, `{"sub":"a","exp":9999999999,"groups":["b"]}`)
 	f.Add(`{"alg":"HS256","kid":"\u0000"}`, `{"sub":"a","exp":1e9,"nbf":0.1,"groups":"b"}`)
 	f.Fuzz(func(t *testing.T, header, payload string) {
-		id, err := v.check(t.Context(), sign(t, header, payload, jwt.SigningMethodHS256, secret))
+		id, err := v.Check(t.Context(), sign(t, header, payload, jwt.SigningMethodHS256, secret))
 		if err == nil && (id.Device == "" || id.Expires.IsZero()) {
 			t.Errorf("accepted: %+v", id)
 		}
@@ -105,8 +105,8 @@ func FuzzRequest(f *testing.F) {
 		r := httptest.NewRequest(http.MethodGet, "/events", nil)
 		r.URL = &url.URL{Path: "/events", RawQuery: query}
 		r.Header = http.Header{"Authorization": {authorization}, "Cookie": {cookie}}
-		token, err := tokenOf(r, "downlink_token")
-		if err != nil {
+		token, offered, err := tokenOf(r, "downlink_token")
+		if err != nil || !offered {
 			return
 		}
 		inQuery := r.URL.Query().Get("access_token")

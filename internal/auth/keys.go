@@ -58,9 +58,9 @@ func (r keyring) find(alg, kid string) keyring {
 // whyNone says what is wrong with a token for which find has nothing.
 func (r keyring) whyNone(t token) *Error {
 	if slices.ContainsFunc(r, func(k key) bool { return k.method(t.alg) != nil && k.id != t.kid }) {
-		return &Error{KeyUnknown, "the token was signed with a key (kid) that this gateway does not know"}
+		return failed(KeyUnknown, "the token was signed with a key (kid) that this gateway does not know")
 	}
-	return &Error{BadAlgorithm, "the token is signed by an algorithm (alg) for which this gateway has no key"}
+	return failed(BadAlgorithm, "the token is signed by an algorithm (alg) for which this gateway has no key")
 }
 
 // minSecretBytes is what HS256 needs; HS384 needs 48 and HS512 64 (RFC 7518 §3.2).
@@ -200,7 +200,7 @@ func publicOf(block *pem.Block) (crypto.PublicKey, error) {
 const maxFileBytes = 1 << 20
 
 // readFile is empty without a path.
-func readFile(path string) ([]byte, error) {
+func readFile(path string, most int64) ([]byte, error) {
 	if path == "" {
 		return nil, nil
 	}
@@ -209,12 +209,12 @@ func readFile(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
+	data, err := io.ReadAll(io.LimitReader(f, most+1))
 	if err != nil {
 		return nil, err
 	}
-	if len(data) > maxFileBytes {
-		return nil, fmt.Errorf("%s is too large for a file of keys", path)
+	if int64(len(data)) > most {
+		return nil, fmt.Errorf("%s is too large for what it is: more than %d bytes", path, most)
 	}
 	return data, nil
 }

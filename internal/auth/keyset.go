@@ -13,6 +13,7 @@ import (
 // JWKSOptions say where a JSON Web Key Set is, and how long it counts.
 type JWKSOptions struct {
 	URL     string
+	Issuer  string        // whose tokens it is for, and no one else's; empty: those of all issuers that have no set of their own
 	CAFile  string        // PEM certificates that vouch for the server; empty: the system's
 	Refresh time.Duration // how often it is fetched; a key replaced under its kid is noticed within it
 	MaxAge  time.Duration // how long the keys count while they can't be fetched again
@@ -34,7 +35,7 @@ type keySet struct {
 	opts    JWKSOptions
 	fetch   func(context.Context) (keyring, error)
 	close   func()
-	metrics *Metrics
+	metrics setMetrics
 	log     *slog.Logger
 	wanted  chan struct{} // wakes run for a flight
 
@@ -59,7 +60,7 @@ func newKeySet(o JWKSOptions, m *Metrics, log *slog.Logger) (*keySet, error) {
 	}
 	return &keySet{
 		opts: o, fetch: f.fetch, close: f.http.CloseIdleConnections,
-		metrics: m, log: log, wanted: make(chan struct{}, 1),
+		metrics: m.set(o.Issuer), log: log, wanted: make(chan struct{}, 1),
 	}, nil
 }
 
@@ -73,7 +74,7 @@ func (s *keySet) current() *fetched {
 
 // find is the keys that may have signed the token: at least one, or why not. A
 // kid that isn't known has the set fetched anew, if that wasn't done just now.
-func (s *keySet) find(ctx context.Context, t token) (keyring, error) {
+func (s *keySet) find(ctx context.Context, t token, c claims) (keyring, error) {
 	f := s.current()
 	if f != nil {
 		if keys := f.keys.find(t.alg, t.kid); len(keys) > 0 {
@@ -89,7 +90,7 @@ func (s *keySet) find(ctx context.Context, t token) (keyring, error) {
 			return keys, nil
 		}
 	}
-	if t.kid != "" && t.issuedSince(f.at.Add(-coolDown)) {
+	if t.kid != "" && c.issuedSince(f.at.Add(-coolDown)) {
 		return nil, ErrKeysUnavailable // its key may be younger than the set: the next fetch shows
 	}
 	return nil, f.keys.whyNone(t)
@@ -97,14 +98,8 @@ func (s *keySet) find(ctx context.Context, t token) (keyring, error) {
 
 // issuedSince is what the token says of itself, unproven. Who lies gains no
 // more than a "come back later".
-func (t token) issuedSince(when time.Time) bool {
-	var iat []byte
-	members(t.payload, func(name, value []byte) {
-		if string(name) == "iat" {
-			iat = value
-		}
-	})
-	at, ok := numericDate(iat)
+func (c claims) issuedSince(when time.Time) bool {
+	at, ok := numericDate(c.iat)
 	return ok && at.After(when)
 }
 
@@ -199,11 +194,11 @@ func (s *keySet) refresh(ctx context.Context) error {
 	defer cancel()
 	keys, err := s.fetch(ctx)
 	if err != nil {
-		s.metrics.fetches.WithLabelValues(fetchFailed).Inc()
+		s.metrics.failed.Inc()
 		return err
 	}
 	s.now.Store(&fetched{keys: keys, at: at})
-	s.metrics.fetches.WithLabelValues(fetchDone).Inc()
+	s.metrics.done.Inc()
 	s.metrics.fetched.SetToCurrentTime()
 	s.metrics.keys.Set(float64(len(keys)))
 	return nil

@@ -58,11 +58,16 @@ func (i *issuer) count() int {
 func setVerifier(i *issuer) *Verifier {
 	v := &Verifier{opts: Options{DeviceClaim: "sub", GroupsClaim: "groups", Metrics: NewMetrics(nil), Logger: slog.New(slog.DiscardHandler)}}
 	v.static.Store(&fileKeys{})
-	v.remote = &keySet{
-		opts: JWKSOptions{Refresh: 5 * time.Minute, MaxAge: time.Hour}, fetch: i.fetch, close: func() {},
-		metrics: v.opts.Metrics, log: v.opts.Logger, wanted: make(chan struct{}, 1),
-	}
+	v.sets = map[string]*keySet{"": setOf(i, v.opts)}
 	return v
+}
+
+// setOf is the key set of an issuer that nobody fetches yet.
+func setOf(i *issuer, o Options) *keySet {
+	return &keySet{
+		opts: JWKSOptions{Refresh: 5 * time.Minute, MaxAge: time.Hour}, fetch: i.fetch, close: func() {},
+		metrics: o.Metrics.set(""), log: o.Logger, wanted: make(chan struct{}, 1),
+	}
 }
 
 func runVerifier(t *testing.T, i *issuer) *Verifier {
@@ -104,7 +109,7 @@ func ring(t *testing.T, kid string, k *ecdsa.PrivateKey) keyring {
 
 // outcome is a failure, or "later".
 func outcome(v *Verifier, token string) string {
-	_, err := v.Identify(bearer(token))
+	_, err := identify(v, bearer(token))
 	if e, ok := errors.AsType[*Error](err); ok {
 		return string(e.Failure)
 	}
@@ -237,7 +242,7 @@ func TestIssuerAway(t *testing.T) {
 		if got := outcome(v, token()); got != "later" || v.Ready() {
 			t.Errorf("after more than an hour: %s, ready %v", got, v.Ready())
 		}
-		if n := testutil.ToFloat64(v.opts.Metrics.fetches.WithLabelValues(fetchFailed)); n < 60 {
+		if n := testutil.ToFloat64(v.opts.Metrics.fetches.WithLabelValues("", fetchFailed)); n < 60 {
 			t.Errorf("%v failed fetches are counted in an hour", n)
 		}
 		i.set(func(i *issuer) { i.err = nil })
@@ -301,10 +306,7 @@ func TestFetchTroubleIsSaidOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said strings.Builder
 		i := &issuer{keys: ring(t, "a", k), err: errors.New("away")}
-		s := &keySet{
-			opts: JWKSOptions{Refresh: 5 * time.Minute, MaxAge: time.Hour}, fetch: i.fetch, close: func() {},
-			metrics: NewMetrics(nil), log: slog.New(slog.NewTextHandler(&said, nil)), wanted: make(chan struct{}, 1),
-		}
+		s := setOf(i, Options{Metrics: NewMetrics(nil), Logger: slog.New(slog.NewTextHandler(&said, nil))})
 		ctx, cancel := context.WithCancel(t.Context())
 		var ended sync.WaitGroup
 		ended.Go(func() { s.run(ctx) })

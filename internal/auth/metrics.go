@@ -11,8 +11,14 @@ import (
 type Metrics struct {
 	failures *prometheus.CounterVec
 	fetches  *prometheus.CounterVec
-	fetched  prometheus.Gauge
-	keys     prometheus.Gauge
+	fetched  *prometheus.GaugeVec
+	keys     *prometheus.GaugeVec
+}
+
+// setMetrics are those of one key set.
+type setMetrics struct {
+	done, failed  prometheus.Counter
+	fetched, keys prometheus.Gauge
 }
 
 // Results of a fetch.
@@ -29,21 +35,30 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "downlink_auth_failures_total", Help: "Requests that were refused for good because they prove no identity, by reason.",
 		}, []string{"reason"}),
 		fetches: with.NewCounterVec(prometheus.CounterOpts{
-			Name: "downlink_jwks_fetches_total", Help: "Fetches of the key set (jwt_jwks_url), by result.",
-		}, []string{"result"}),
-		fetched: with.NewGauge(prometheus.GaugeOpts{
-			Name: "downlink_jwks_fetched_timestamp_seconds", Help: "When the key set was last fetched, in seconds since 1970; 0: never.",
-		}),
-		keys: with.NewGauge(prometheus.GaugeOpts{
-			Name: "downlink_jwks_keys", Help: "Usable keys in the key set that was last fetched.",
-		}),
+			Name: "downlink_jwks_fetches_total", Help: "Fetches of a key set (jwt_jwks_url), by the issuer that it is bound to, and result.",
+		}, []string{"issuer", "result"}),
+		fetched: with.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "downlink_jwks_fetched_timestamp_seconds", Help: "When a key set was last fetched, in seconds since 1970; 0: never.",
+		}, []string{"issuer"}),
+		keys: with.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "downlink_jwks_keys", Help: "Usable keys in a key set that was last fetched.",
+		}, []string{"issuer"}),
 	}
 	for _, f := range Failures() {
 		m.failures.WithLabelValues(string(f))
 	}
-	m.fetches.WithLabelValues(fetchDone)
-	m.fetches.WithLabelValues(fetchFailed)
+	m.set("")
 	return m
+}
+
+// set is the metrics of the key set of an issuer; empty: of all others.
+func (m *Metrics) set(issuer string) setMetrics {
+	return setMetrics{
+		done:    m.fetches.WithLabelValues(issuer, fetchDone),
+		failed:  m.fetches.WithLabelValues(issuer, fetchFailed),
+		fetched: m.fetched.WithLabelValues(issuer),
+		keys:    m.keys.WithLabelValues(issuer),
+	}
 }
 
 func (m *Metrics) failed(err error) {

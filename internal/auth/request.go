@@ -8,29 +8,29 @@ import (
 // tokenOf finds the token of a request: in "Authorization: Bearer", else in
 // ?access_token=, else in the cookie. Two in one place are refused: which one
 // counts must not depend on who is asked.
-func tokenOf(r *http.Request, cookie string) (string, error) {
+func tokenOf(r *http.Request, cookie string) (token string, offered bool, err error) {
 	headers := r.Header["Authorization"]
 	if len(headers) > 1 {
-		return "", &Error{TokenAmbiguous, "there are several Authorization headers; send one"}
+		return "", false, failed(TokenAmbiguous, "there are several Authorization headers; send one")
 	}
 	if len(headers) == 1 {
 		if scheme, token, _ := strings.Cut(headers[0], " "); strings.EqualFold(scheme, "Bearer") {
-			return strings.TrimSpace(token), nil
+			return strings.TrimSpace(token), true, nil
 		}
 	}
 	if r.URL.RawQuery != "" && strings.Contains(r.URL.RawQuery, "access_token") {
 		if in := r.URL.Query()["access_token"]; len(in) > 1 {
-			return "", &Error{TokenAmbiguous, "access_token stands several times in the URL; write it once"}
+			return "", false, failed(TokenAmbiguous, "access_token stands several times in the URL; write it once")
 		} else if len(in) == 1 {
-			return in[0], nil
+			return in[0], true, nil
 		}
 	}
 	switch in := r.CookiesNamed(cookie); len(in) {
 	case 0:
-		return "", &Error{TokenMissing, "a token is needed: send it as Authorization: Bearer, or where that is impossible as ?access_token= or as a cookie"}
+		return "", false, nil
 	case 1:
-		return in[0].Value, nil
+		return in[0].Value, true, nil
 	default:
-		return "", &Error{TokenAmbiguous, "there are several cookies with the token; delete those of other paths and domains"}
+		return "", false, failed(TokenAmbiguous, "there are several cookies with the token; delete those of other paths and domains")
 	}
 }

@@ -21,7 +21,7 @@ func (t token) symmetric() bool { return strings.HasPrefix(t.alg, "HS") }
 var base64url = base64.RawURLEncoding.Strict()
 
 func malformed(why string) error {
-	return &Error{TokenMalformed, "the token isn't a signed JWT: " + why}
+	return failed(TokenMalformed, "the token isn't a signed JWT: "+why)
 }
 
 func parseToken(text string) (token, error) {
@@ -44,18 +44,22 @@ func parseToken(text string) (token, error) {
 
 func (t *token) readHeader(header []byte) error {
 	var alg, kid, crit []byte
+	var twice bool
 	ok := members(header, func(name, value []byte) {
 		switch string(name) {
 		case "alg":
-			alg = value
+			take(&alg, value, &twice)
 		case "kid":
-			kid = value
+			take(&kid, value, &twice)
 		case "crit":
-			crit = value
+			take(&crit, value, &twice)
 		}
 	})
-	if !ok {
+	switch {
+	case !ok:
 		return malformed("its header must be a JSON object")
+	case twice:
+		return malformed("a member of its header that counts stands there twice")
 	}
 	if crit != nil {
 		return malformed("its header demands extensions (crit), and none are supported") // RFC 7515 §4.1.11

@@ -1,7 +1,8 @@
-// Package certs owns the certificate that the devices' port shows: a pair of
-// files that can be loaded again while connections stay. It neither listens
-// nor watches. Its invariant: a pair that can't be used never takes the place
-// of one that can.
+// Package certs owns the certificate that the devices' port shows, and the
+// authorities and revocation lists by which it judges the certificates of
+// clients: files that can be loaded again while connections stay. It neither
+// listens nor watches, and knows no device. Its invariant: files that can't be
+// used never take the place of ones that can.
 package certs
 
 import (
@@ -47,11 +48,7 @@ func (p *Pair) Load() (changed bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	h := sha256.New()
-	fmt.Fprintf(h, "%d:", len(cert)) //nolint:errcheck // a hash takes everything
-	h.Write(cert)
-	h.Write(key)
-	sum := [sha256.Size]byte(h.Sum(nil))
+	sum := sumOf(cert, key)
 	if now := p.now.Load(); now != nil && now.sum == sum {
 		return false, nil
 	}
@@ -76,12 +73,46 @@ func (p *Pair) Trouble(now time.Time) string {
 	return ""
 }
 
+// sumOf is the digest of two files.
+func sumOf(first, second []byte) [sha256.Size]byte {
+	h := sha256.New()
+	fmt.Fprintf(h, "%d:", len(first)) //nolint:errcheck // a hash takes everything
+	h.Write(first)
+	h.Write(second)
+	return [sha256.Size]byte(h.Sum(nil))
+}
+
+// ConfigOptions say what else a listener does.
+type ConfigOptions struct {
+	NoHTTP2 bool         // offer HTTP/1.1 alone
+	Clients *Authorities // of whose certificates clients are asked for one; nil: they are not
+}
+
 // Config is for a listener: each handshake gets the pair that is in use then.
-func (p *Pair) Config() *tls.Config {
-	return &tls.Config{
+//
+// A client's certificate isn't judged in the handshake, but by whoever answers
+// its requests, each time: a resumed session has none to fail in, and a failed
+// one couldn't say why. That the client has the certificate's key is proven.
+func (p *Pair) Config(o ConfigOptions) *tls.Config {
+	c := &tls.Config{
 		MinVersion: tls.VersionTLS12,
+		NextProtos: []string{"h2", "http/1.1"},
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 			return p.now.Load().cert, nil
 		},
 	}
+	if o.NoHTTP2 {
+		c.NextProtos = c.NextProtos[1:]
+	}
+	if o.Clients == nil {
+		return c
+	}
+	c.ClientAuth = tls.RequestClientCert
+	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		now := c.Clone()
+		// It is sent to the client, which chooses one of its certificates by it.
+		now.ClientCAs = o.Clients.now.Load().pool
+		return now, nil
+	}
+	return c
 }

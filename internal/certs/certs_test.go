@@ -50,7 +50,7 @@ func put(t *testing.T, path string, content []byte) {
 // shown is the name in the certificate that a handshake would get.
 func shown(t *testing.T, p *Pair) string {
 	t.Helper()
-	c, err := p.Config().GetCertificate(&tls.ClientHelloInfo{})
+	c, err := p.Config(ConfigOptions{}).GetCertificate(&tls.ClientHelloInfo{})
 	if err != nil {
 		t.Fatal(err)
 	}

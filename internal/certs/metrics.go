@@ -5,14 +5,21 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// Metrics of the certificate.
+// Metrics of certificates.
 type Metrics struct {
 	notAfter prometheus.Gauge
+	listDue  prometheus.Gauge
 }
 
 // NewMetrics registers the metrics; reg may be nil.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
-	return &Metrics{notAfter: promauto.With(reg).NewGauge(prometheus.GaugeOpts{
-		Name: "downlink_tls_certificate_expiry_timestamp_seconds", Help: "When the certificate of the devices' port expires, in seconds since 1970; 0 without TLS.",
-	})}
+	with := promauto.With(reg)
+	return &Metrics{
+		notAfter: with.NewGauge(prometheus.GaugeOpts{
+			Name: "downlink_tls_certificate_expiry_timestamp_seconds", Help: "When the certificate of the devices' port expires, in seconds since 1970; 0 without TLS.",
+		}),
+		listDue: with.NewGauge(prometheus.GaugeOpts{
+			Name: "downlink_tls_client_crl_due_timestamp_seconds", Help: "When the first of the revocation lists (tls_client_crl_file) is due to be replaced, in seconds since 1970; 0 without.",
+		}),
+	}
 }

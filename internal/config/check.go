@@ -40,6 +40,7 @@ func (l *Loader) Check(c *Config) error {
 	}
 	c.checkListeners(add)
 	c.checkLog(add)
+	c.checkIdentity(add)
 	c.checkTokens(add)
 	c.checkFiles(add)
 	if c.SweepEvery > c.Window && !bad["window"] {
@@ -55,13 +56,13 @@ func (l *Loader) Check(c *Config) error {
 // each, and settings in the environment that nobody reads.
 func (l *Loader) Warnings(c *Config) []string {
 	var warnings []string
-	if host, _, err := net.SplitHostPort(c.Listen); err == nil && c.NoAuth && c.Auth == "none" && !loopback(host) {
+	if host, _, err := net.SplitHostPort(c.Listen); err == nil && c.NoAuth && c.Uses("none") && !loopback(host) {
 		warnings = append(warnings, fmt.Sprintf("listen %s with auth none: whoever reaches this port can be any device", c.Listen))
 	}
 	if host, _, err := net.SplitHostPort(c.BackendListen); err == nil && !loopback(host) {
 		warnings = append(warnings, fmt.Sprintf("backend_listen %s isn't loopback and has no authentication: whoever reaches this port can send to every device", c.BackendListen))
 	}
-	warnings = append(warnings, c.tokenWarnings()...)
+	warnings = append(warnings, c.identityWarnings()...)
 	for _, name := range l.strayVariables() {
 		warnings = append(warnings, name+" is set in the environment but is not a setting"+
 			suggest(strings.ToLower(strings.TrimPrefix(name, EnvPrefix)), l.known))
@@ -74,7 +75,7 @@ func (c *Config) checkListeners(add func(name, reason string)) {
 	switch {
 	case err != nil:
 		add("listen", err.Error())
-	case c.Auth == "none" && !c.NoAuth && !loopback(host):
+	case c.Uses("none") && !c.NoAuth && !loopback(host):
 		add("listen", "can be reached from outside while auth is none, so that anybody could be any device; "+
 			"use --listen 127.0.0.1:8080 to try things out on this machine, or say --insecure-no-auth if something in front decides who may connect")
 	}
@@ -182,6 +183,9 @@ func (c *Config) checkFiles(add func(name, reason string)) {
 	checkFile("jwt_hmac_secret_file", c.JWTSecret)
 	checkFile("jwt_public_keys_file", c.JWTKeys)
 	checkFile("jwt_jwks_ca_file", c.JWKSCA)
+	checkFile("device_tokens_file", c.DeviceTokens)
+	checkFile("tls_client_ca_file", c.ClientCAs)
+	checkFile("tls_client_crl_file", c.ClientCRLs)
 	checkPair := func(cert, certPath, key, keyPath string) {
 		switch {
 		case certPath != "" && keyPath == "":

@@ -39,6 +39,7 @@ func TestDefaultsAreThoseOfTheDesign(t *testing.T) {
 		ReadHeaderTimeout: 5 * time.Second, ShutdownTimeout: 10 * time.Second,
 		JWKSRefresh: 5 * time.Minute, JWKSMaxAge: 24 * time.Hour, JWTLeeway: 10 * time.Second,
 		JWTDevice: "sub", JWTGroups: "groups", JWTCookie: "downlink_token",
+		CRLGrace: 24 * time.Hour, MTLSDevice: "cn", MTLSForm: "{device}", MTLSGroups: "none",
 		Log: "file:downlink-data", Prefix: "pos-ev", Shards: 64,
 		Window: 15 * time.Minute, SweepEvery: 5 * time.Second, Failover: "cautious",
 		HotWindow: 64 << 20, PublishLimit: 5 * time.Second, MaxEvent: 1 << 20,

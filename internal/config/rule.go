@@ -65,11 +65,15 @@ func formatDuration(d time.Duration) string {
 }
 
 // within executes an "allowed" text of one of the forms "A to B",
-// "0 (off), or A to B", "one of: a, b"; other texts are for people, and
+// "0 (off), or A to B", "one of: a, b", "several of: a, b"; other texts are for people, and
 // Check has a function for them.
 func within(allowed string, v reflect.Value) bool {
 	if list, ok := strings.CutPrefix(allowed, "one of: "); ok {
 		return slices.Contains(strings.Split(list, ", "), v.String())
+	}
+	if list, ok := strings.CutPrefix(allowed, "several of: "); ok {
+		items := List(v.String()).Items()
+		return len(items) > 0 && !slices.ContainsFunc(items, func(item string) bool { return !slices.Contains(strings.Split(list, ", "), item) })
 	}
 	r, ok := rangeOf(allowed, v.Type())
 	return !ok || !v.CanInt() || r.off && v.Int() == 0 || r.least <= v.Int() && v.Int() <= r.most

@@ -5,20 +5,39 @@ import (
 	"strings"
 )
 
-// checkTokens checks how devices prove who they are.
-func (c *Config) checkTokens(add func(name, reason string)) {
-	if c.Auth == "jwt" && c.JWTSecret+c.JWTKeys+c.JWKSURL == "" {
-		add("auth", "needs keys that tokens are checked with: set jwt_hmac_secret_file, jwt_public_keys_file or jwt_jwks_url")
-	}
-	for _, source := range [][2]string{{"jwt_hmac_secret_file", c.JWTSecret}, {"jwt_public_keys_file", c.JWTKeys}, {"jwt_jwks_url", c.JWKSURL}} {
-		if c.Auth == "none" && source[1] != "" {
-			add(source[0], "has no effect while auth is none; write --auth jwt, or remove it")
+// A KeySet is one item of jwt_jwks_url.
+type KeySet struct {
+	Issuer string // whose tokens it is for; empty: those of all who have no set of their own
+	URL    string
+}
+
+// KeySets are the items of jwt_jwks_url.
+func (c *Config) KeySets() []KeySet {
+	var sets []KeySet
+	for _, item := range c.JWKSURLs.Items() {
+		set := KeySet{URL: item}
+		if at := strings.LastIndexAny(item, " \t"); at >= 0 {
+			set = KeySet{Issuer: strings.TrimSpace(item[:at]), URL: item[at+1:]}
 		}
+		sets = append(sets, set)
 	}
-	if c.JWKSURL != "" {
-		if reason := jwksFault(c.JWKSURL); reason != "" {
+	return sets
+}
+
+// checkTokens checks how tokens are checked.
+func (c *Config) checkTokens(add func(name, reason string)) {
+	seen := make(map[string]bool)
+	for _, set := range c.KeySets() {
+		if reason := jwksFault(set.URL); reason != "" {
 			add("jwt_jwks_url", reason)
 		}
+		switch {
+		case seen[set.Issuer] && set.Issuer == "":
+			add("jwt_jwks_url", "has several addresses without an issuer; write whose tokens each is for: ISSUER URL, ISSUER URL")
+		case seen[set.Issuer]:
+			add("jwt_jwks_url", "names an issuer twice; an issuer has one key set")
+		}
+		seen[set.Issuer] = true
 	}
 	for _, claim := range [][2]string{{"jwt_device_claim", c.JWTDevice}, {"jwt_groups_claim", c.JWTGroups}} {
 		if claim[1] == "" {
@@ -41,7 +60,7 @@ func jwksFault(text string) string {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "":
-		return "isn't an https or http URL with a host"
+		return "isn't an https or http URL with a host, or an issuer, a space and such a URL"
 	case u.User != nil:
 		return "has a user or password, which a key set doesn't need: public keys are for everybody"
 	}
@@ -50,18 +69,26 @@ func jwksFault(text string) string {
 
 // tokenWarnings are what is allowed of that and yet likely to be regretted.
 func (c *Config) tokenWarnings() []string {
-	if c.Auth != "jwt" {
+	if !c.Uses("jwt") {
 		return nil
 	}
 	var warnings []string
-	if c.NoAuth {
-		warnings = append(warnings, "insecure_no_auth has no effect with auth jwt")
+	others := false // whether a key set vouches for whoever has none
+	for _, set := range c.KeySets() {
+		others = others || set.Issuer == ""
+		if u, err := url.Parse(set.URL); err == nil && u.Scheme == "http" && !loopback(u.Hostname()) {
+			warnings = append(warnings, "jwt_jwks_url is http: whoever can answer in its place can be any device")
+		}
 	}
-	if c.JWKSURL != "" && len(c.JWTAudiences.Items()) == 0 {
-		warnings = append(warnings, "jwt_jwks_url without jwt_audience: a token that the issuer made for any other service is accepted as a device's")
+	public := "jwt_jwks_url"
+	if c.JWTKeys != "" {
+		public = "jwt_public_keys_file"
 	}
-	if u, err := url.Parse(c.JWKSURL); err == nil && u.Scheme == "http" && !loopback(u.Hostname()) {
-		warnings = append(warnings, "jwt_jwks_url is http: whoever can answer in its place can be any device")
+	if c.JWKSURLs+List(c.JWTKeys) != "" && len(c.JWTAudiences.Items()) == 0 {
+		warnings = append(warnings, public+" without jwt_audience: a token that the issuer made for any other service is accepted as a device's")
+	}
+	if (others || c.JWTKeys != "") && len(c.JWTIssuers.Items()) == 0 {
+		warnings = append(warnings, public+" without jwt_issuer: a token of whoever shares these keys is accepted")
 	}
 	return warnings
 }

@@ -26,8 +26,8 @@ func TestDeviceTokens(t *testing.T) {
 		{"--auth=jwt --listen=:8080 " + secret, nil}, // not only on loopback
 		{"--auth=jwt --jwt-public-keys-file=" + file, nil},
 		{"--auth=jwt --jwt-jwks-url=https://idp.example.com/keys?p=x", nil},
-		{"--auth=jwt", []string{`auth "jwt" (--auth) needs keys`}},
-		{"--auth=jwt --listen=:8080", []string{`auth "jwt" (--auth) needs keys`}},
+		{"--auth=jwt", []string{`auth "jwt" (--auth) with jwt needs keys`}},
+		{"--auth=jwt --listen=:8080", []string{`auth "jwt" (--auth) with jwt needs keys`}},
 		{secret, []string{`jwt_hmac_secret_file "` + file + `" (--jwt-hmac-secret-file) has no effect while auth is none`}},
 		{"--auth=jwt --jwt-hmac-secret-file=/does/not/exist", []string{`jwt_hmac_secret_file "/does/not/exist" (--jwt-hmac-secret-file) can't be read`}},
 		{"--auth=jwt --jwt-hmac-secret-file=/dev/null", []string{`jwt_hmac_secret_file "/dev/null" (--jwt-hmac-secret-file) can't be read again`}},

@@ -12,6 +12,10 @@ type Identity struct {
 	Groups  []string  // without prefix
 	Expires time.Time // what it gets ends then; zero: never
 	Cookie  string    // value of a Set-Cookie that the answer has to carry; may be empty
+	// Valid reports whether the credential still stands; whoever gives something
+	// for long asks again when told that credentials were withdrawn. Nil: it
+	// always does.
+	Valid func() bool
 }
 
 // An UnauthorizedError is a request that proves no identity. Its answer is

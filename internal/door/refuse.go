@@ -19,11 +19,12 @@ const (
 	RefusedDraining       Refusal = "draining"
 	RefusedStarting       Refusal = "starting"         // the log hasn't been reached yet
 	RefusedNoKeys         Refusal = "keys_unavailable" // the keys for tokens haven't been fetched yet
+	RefusedNoCRL          Refusal = "revocation_unknown" // the certificate's issuer has no recent revocation list
 )
 
 // Refusals lists every refusal, for metrics and documentation.
 func Refusals() []Refusal {
-	return []Refusal{RefusedTooManyStreams, RefusedDraining, RefusedStarting, RefusedNoKeys}
+	return []Refusal{RefusedTooManyStreams, RefusedDraining, RefusedStarting, RefusedNoKeys, RefusedNoCRL}
 }
 
 // A RefusedError is a request that can't be served as it is.

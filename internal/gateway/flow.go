@@ -71,6 +71,7 @@ func startFlow(o Options, log eventlog.Log, lists *revoked.Set, c *credentials, 
 		Retry:   o.Retry, MaxAge: o.MaxConnectionAge,
 		Metrics: m.sse, Logger: o.Logger.With("part", "sse"),
 	})
+	c.onChange(f.roster.EndWithdrawn)
 	f.publish = publish.New(publish.Options{
 		Log: log, Shards: log.Shards(), MaxEventBytes: o.Limits.Value(eventBytes),
 		PublisherRate: o.Limits.Value(publisherRate), TargetRate: o.Limits.Value(targetRate),

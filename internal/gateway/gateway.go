@@ -38,9 +38,9 @@ type Options struct {
 	ReadHeaderTimeout time.Duration
 	ShutdownTimeout   time.Duration
 
-	Tokens         *TokenOptions // how devices are known; nil: ?device= says it
-	Certificate    CertFiles     // of the devices' port
-	ReloadInterval time.Duration // how often files of keys and certificates are read again; 0 means 5 s
+	Identity       IdentityOptions // how devices are known
+	Certificate    CertFiles       // of the devices' port
+	ReloadInterval time.Duration   // how often files of keys and certificates are read again; 0 means 5 s
 
 	Log            LogOptions
 	PublishTimeout time.Duration
@@ -94,9 +94,6 @@ func New(o Options) (*Gateway, error) {
 	var err error
 	if g.identity, err = openCredentials(o, g.metrics); err != nil {
 		return nil, err
-	}
-	if why := g.identity.trouble(); why != "" {
-		o.Logger.Warn("the certificate is likely to be regretted", "why", why)
 	}
 	g.starting = sse.Starting(door.New(door.Options{Retry: o.Retry, Metrics: g.metrics.door}))
 	devices, backends, err := shareDescriptors()

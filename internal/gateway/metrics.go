@@ -55,7 +55,7 @@ func newInstruments(reg prometheus.Registerer) instruments {
 		server:  server.NewMetrics(reg, deviceListener, backendListener),
 		auth:    auth.NewMetrics(reg),
 		certs:   certs.NewMetrics(reg),
-		reload:  reload.NewMetrics(reg, tlsSource, jwtSource, configSource),
+		reload:  reload.NewMetrics(reg, tlsSource, jwtSource, tokensSource, clientSource, configSource),
 	}
 }
 

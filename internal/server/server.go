@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 )
 
@@ -70,7 +71,7 @@ func Listen(o Options) (*Server, error) {
 	}
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
-	protocols.SetHTTP2(o.TLS != nil)
+	protocols.SetHTTP2(o.TLS != nil && (o.TLS.NextProtos == nil || slices.Contains(o.TLS.NextProtos, "h2")))
 	protocols.SetUnencryptedHTTP2(o.TLS == nil)
 	return &Server{
 		name:     o.Name,

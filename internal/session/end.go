@@ -19,13 +19,14 @@ const (
 	Expired      EndReason = "expired"          // the device's credential expired
 	Disconnected EndReason = "disconnected"     // an operator ended the device's streams
 	Revoked      EndReason = "revoked"          // an operator shut the device out
+	Withdrawn    EndReason = "withdrawn"        // the device's credential was withdrawn
 	Draining     EndReason = "draining"         // the gateway goes out of service
 	Failed       EndReason = "failed"           // the transport can't stream
 )
 
 // EndReasons lists every reason, for metrics and documentation.
 func EndReasons() []EndReason {
-	return []EndReason{ClientGone, WriteTimeout, Unexpected, Lifetime, Expired, Disconnected, Revoked, Draining, Failed}
+	return []EndReason{ClientGone, WriteTimeout, Unexpected, Lifetime, Expired, Withdrawn, Disconnected, Revoked, Draining, Failed}
 }
 
 // end is why a session ended, and when its device is to come back: 0 leaves that

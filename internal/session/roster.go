@@ -6,22 +6,27 @@ import "sync"
 // can be ended. Its zero value is ready. Safe for concurrent use.
 type Roster struct {
 	mu       sync.Mutex
-	sessions map[*Session]struct{}
+	sessions map[*Session]func() bool // whether its credential still stands; nil: it always does
 	closed   bool
 }
 
 // Add reports false once the roster is closed: who comes too late for EndAll
-// must not stay.
-func (r *Roster) Add(s *Session) bool {
+// must not stay. valid reports whether the session's credential still stands,
+// nil that it always does; it is asked again now and then, under a lock, and
+// must be quick.
+func (r *Roster) Add(s *Session, valid func() bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
 		return false
 	}
 	if r.sessions == nil {
-		r.sessions = make(map[*Session]struct{})
+		r.sessions = make(map[*Session]func() bool)
 	}
-	r.sessions[s] = struct{}{}
+	r.sessions[s] = valid
+	if valid != nil && !valid() {
+		s.End(Withdrawn) // it was, while the session was made
+	}
 	return true
 }
 
@@ -39,6 +44,17 @@ func (r *Roster) EndAll(reason EndReason) {
 	r.closed = true
 	for s := range r.sessions {
 		s.End(reason)
+	}
+}
+
+// EndWithdrawn ends the sessions whose credential stands no longer.
+func (r *Roster) EndWithdrawn() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for s, valid := range r.sessions {
+		if valid != nil && !valid() {
+			s.End(Withdrawn)
+		}
 	}
 }
 

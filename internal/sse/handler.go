@@ -107,7 +107,7 @@ func keepOpen(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) stream(w http.ResponseWriter, r *http.Request, pass door.Pass) {
 	c := h.opts.Driver.New(r)
 	s := session.New(pass.Device, c, &h.opts.Session)
-	if !h.opts.Roster.Add(s) {
+	if !h.opts.Roster.Add(s, pass.Valid) {
 		h.refuse(w, r, pass.Device, door.RefusedDraining)
 		return
 	}

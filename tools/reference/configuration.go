@@ -62,7 +62,7 @@ func sample(string) ([]byte, error) {
 			continue
 		}
 		value := k.Default
-		if strings.HasPrefix(value, ":") {
+		if strings.HasPrefix(value, ":") || strings.HasPrefix(value, "{") {
 			value = `"` + value + `"` // YAML would take it for a mapping
 		}
 		fmt.Fprintf(&b, "%s: %s\n", k.Name, value)
