@@ -89,7 +89,7 @@ func (anybody) Permit(string) error { return nil }
 type Handler struct {
 	opts    Options
 	metrics *Metrics
-	rates   rates
+	rates   *rates
 
 	patience patience
 	texts    sync.Pool // of *[]byte, for a single request's body and answer

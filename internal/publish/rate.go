@@ -5,6 +5,7 @@ import (
 	"math"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"downlink/internal/event"
@@ -20,16 +21,19 @@ const (
 // rates hold publishers, and what is sent to one addressee, to a number of
 // entries a second. Safe for concurrent use.
 type rates struct {
+	// Set at construction.
 	perPublisher, perTarget func() int
 
-	mu         *sync.Mutex
+	held atomic.Bool // there may be buckets
+
+	mu         sync.Mutex // guards what follows
 	publishers buckets
 	targets    buckets
 }
 
-func newRates(o Options) rates {
+func newRates(o Options) *rates {
 	never := func() int { return 0 }
-	r := rates{perPublisher: o.PublisherRate, perTarget: o.TargetRate, mu: new(sync.Mutex)}
+	r := &rates{perPublisher: o.PublisherRate, perTarget: o.TargetRate}
 	if r.perPublisher == nil {
 		r.perPublisher = never
 	}
@@ -59,8 +63,8 @@ func (o *overRate) problem() *problem.Document {
 // buckets, or nothing, and says which of them has none left.
 func (r *rates) admit(publisher string, m *message, shards int) *overRate {
 	perPublisher, perTarget := r.perPublisher(), r.perTarget()
-	if perPublisher == 0 && perTarget == 0 {
-		return nil
+	if perPublisher == 0 && perTarget == 0 && !r.held.Load() {
+		return nil // as it mostly is: that costs no lock
 	}
 	entries, each := len(m.targets), 1
 	if event.ToAll(m.targets[0]) && !m.list {
@@ -69,10 +73,11 @@ func (r *rates) admit(publisher string, m *message, shards int) *overRate {
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.held.Store(perPublisher != 0 || perTarget != 0)
 	if wait := r.publishers.wait(publisher, perPublisher, now); wait > 0 {
 		return &overRate{"", perPublisher, wait}
 	}
-	for _, t := range m.targets {
+	for _, t := range m.targets { // at least one, so that a rate of 0 is seen
 		if wait := r.targets.wait(t, perTarget, now); wait > 0 {
 			return &overRate{t, perTarget, wait}
 		}

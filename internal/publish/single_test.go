@@ -160,7 +160,7 @@ func wantProblem(t *testing.T, what string, a *httptest.ResponseRecorder, code p
 	if ct := a.Header().Get("Content-Type"); ct != problem.ContentType {
 		t.Errorf("%.80s: Content-Type %s", what, ct)
 	}
-	if retry := a.Header().Get("Retry-After"); (retry != "") != (want.Status == 503) {
+	if retry := a.Header().Get("Retry-After"); (retry != "") != (want.Status == 503 || want.Status == 429) {
 		t.Errorf("%.80s: Retry-After %q with %d", what, retry, want.Status)
 	}
 }
