@@ -68,6 +68,7 @@ var rules = map[string]rule{
 	"conn":    {mods: xsys, why: "moves bytes to sockets and knows nothing of events"},
 	"door":    {may: "event backoff shard", why: "who may pass, and where it begins; of shard only that"},
 	"sse":     {may: "frame backoff shard session conn door", why: "joins a session with a connection"},
+	"poll":    {may: "event backoff shard session door", why: "joins a session with an answer"},
 
 	// The edges: none of them is imported by the flow.
 	"limits":  {may: "problem", why: "what caps, not who enforces it: that one gets a function"},
@@ -83,7 +84,7 @@ var rules = map[string]rule{
 
 	// Assembly.
 	"gateway": {
-		may:  "event frame problem openapi backoff eventlog eventlog/redislog eventlog/filelog publish control revoked tail sweep shard session conn door sse metrics server lobby peer auth certs reload limits",
+		may:  "event frame problem openapi backoff eventlog eventlog/redislog eventlog/filelog publish control revoked tail sweep shard session conn door sse poll metrics server lobby peer auth certs reload limits",
 		mods: prometheus,
 		why:  "the one place that knows every stage's concrete type; it takes Options too, so that a test can run three in one process",
 	},

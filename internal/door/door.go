@@ -23,11 +23,17 @@ type Options struct {
 	// Revoked reports whether a device was shut out until further notice. Nil:
 	// none is.
 	Revoked func(device string) bool
-	// Admit is asked last: empty means welcome. Nil: everybody is.
-	Admit func(*http.Request, Identity) Refusal
+	// Approach is asked first, while nobody knows who asks, and Admit last. Empty
+	// means welcome; otherwise retry is after which time to come back. Nil:
+	// everybody is welcome.
+	Approach func(*http.Request) (why Refusal, retry time.Duration)
+	Admit    func(*http.Request, Identity) (why Refusal, retry time.Duration)
 	// Note is told of every request that gets nothing. Nil: nobody is.
-	Note    func(*http.Request, Outcome)
-	Retry   time.Duration // base of the time after which a refused client comes back, jittered by half
+	Note func(*http.Request, Outcome)
+	// Held is how many refusals are held back at a time; more go out at once.
+	// 0 means 1,000, and so does more.
+	Held    int
+	Retry   time.Duration // base of the time after which a client comes back that was refused for another reason, jittered by half
 	Metrics *Metrics
 }
 
@@ -57,7 +63,12 @@ type Door struct {
 }
 
 // New makes a door.
-func New(o Options) *Door { return &Door{opts: o, held: make(chan struct{}, maxHeld)} }
+func New(o Options) *Door {
+	if o.Held <= 0 {
+		o.Held = maxHeld
+	}
+	return &Door{opts: o, held: make(chan struct{}, min(o.Held, maxHeld))}
+}
 
 // A Pass is a request that may have what it asks for.
 type Pass struct {
@@ -70,6 +81,13 @@ type Pass struct {
 func (d *Door) Enter(w http.ResponseWriter, r *http.Request, as Dialect) (p Pass, ok bool) {
 	if !d.acceptable(w, r, as) {
 		return Pass{}, false
+	}
+	if d.opts.Approach != nil {
+		if why, retry := d.opts.Approach(r); why != "" {
+			d.note(r, Outcome{Word: string(why)})
+			d.later(w, r, as, why, retry)
+			return Pass{}, false
+		}
 	}
 	id, err := d.opts.Identify(r)
 	if err != nil {
@@ -88,12 +106,13 @@ func (d *Door) Enter(w http.ResponseWriter, r *http.Request, as Dialect) (p Pass
 	}
 	start, err := startOf(r, id.Groups)
 	if err != nil {
-		d.reject(w, r, as, id.Device, err)
+		d.Reject(w, r, as, id.Device, err)
 		return Pass{}, false
 	}
 	if d.opts.Admit != nil {
-		if why := d.opts.Admit(r, id); why != "" {
-			d.Refuse(w, r, as, id.Device, why)
+		if why, retry := d.opts.Admit(r, id); why != "" {
+			d.note(r, Outcome{Device: id.Device, Word: string(why)})
+			d.later(w, r, as, why, retry)
 			return Pass{}, false
 		}
 	}
@@ -112,16 +131,16 @@ func (d *Door) acceptable(w http.ResponseWriter, r *http.Request, as Dialect) bo
 		return false
 	default:
 		w.Header().Set("Allow", allowed)
-		d.reject(w, r, as, "", &RefusedError{http.StatusMethodNotAllowed, "events are read with GET; publish on the back-end listener"})
+		d.Reject(w, r, as, "", &RefusedError{http.StatusMethodNotAllowed, "events are read with GET; publish on the back-end listener"})
 		return false
 	}
 	if !accepts(r.Header.Values("Accept"), as.Media) {
-		d.reject(w, r, as, "", &RefusedError{http.StatusNotAcceptable, "this endpoint sends " + as.Media + " only; ask for it in Accept, or leave Accept out"})
+		d.Reject(w, r, as, "", &RefusedError{http.StatusNotAcceptable, "this endpoint sends " + as.Media + " only; ask for it in Accept, or leave Accept out"})
 		return false
 	}
 	if r.ContentLength != 0 && !settleBody(w, r) {
 		w.Header().Set("Connection", "close")
-		d.reject(w, r, as, "", &RefusedError{http.StatusRequestEntityTooLarge, "a GET for events has no body"})
+		d.Reject(w, r, as, "", &RefusedError{http.StatusRequestEntityTooLarge, "a GET for events has no body"})
 		return false
 	}
 	return true

@@ -12,6 +12,8 @@ type Identity struct {
 	Groups  []string  // without prefix
 	Expires time.Time // what it gets ends then; zero: never
 	Cookie  string    // value of a Set-Cookie that the answer has to carry; may be empty
+	// Credential is the kind of what was proven, for people: "jwt", "none" …
+	Credential string
 	// Valid reports whether the credential still stands; whoever gives something
 	// for long asks again when told that credentials were withdrawn. Nil: it
 	// always does.
@@ -42,7 +44,7 @@ func (e *LaterError) Error() string { return "come back later: " + string(e.Refu
 func (d *Door) unidentified(w http.ResponseWriter, r *http.Request, as Dialect, err error) {
 	if later, ok := errors.AsType[*LaterError](err); ok {
 		d.note(r, Outcome{Device: later.Device, Claimed: true, Word: string(later.Refusal)})
-		d.later(w, r, as, later.Refusal)
+		d.later(w, r, as, later.Refusal, d.retry())
 		return
 	}
 	if denied, ok := errors.AsType[*UnauthorizedError](err); ok {
@@ -53,5 +55,5 @@ func (d *Door) unidentified(w http.ResponseWriter, r *http.Request, as Dialect, 
 		as.error(w, denied.Reason, denied.Status)
 		return
 	}
-	d.reject(w, r, as, "", err)
+	d.Reject(w, r, as, "", err)
 }

@@ -11,7 +11,7 @@ import (
 // Open identifies a device by what it says of itself, ?device= and ?group=.
 // It is for auth "none" only.
 func Open(r *http.Request) (Identity, error) {
-	var id Identity
+	id := Identity{Credential: "none"}
 	devices := 0
 	eachParameter(r.URL.RawQuery, func(name, value string) {
 		// A session keeps them for as long as it lives, and nothing else of the

@@ -17,14 +17,24 @@ type Refusal string
 const (
 	RefusedTooManyStreams Refusal = "streams_per_device"
 	RefusedDraining       Refusal = "draining"
-	RefusedStarting       Refusal = "starting"         // the log hasn't been reached yet
-	RefusedNoKeys         Refusal = "keys_unavailable" // the keys for tokens haven't been fetched yet
+	RefusedStarting       Refusal = "starting"           // the log hasn't been reached yet
+	RefusedNoKeys         Refusal = "keys_unavailable"   // the keys for tokens haven't been fetched yet
 	RefusedNoCRL          Refusal = "revocation_unknown" // the certificate's issuer has no recent revocation list
+
+	// These have the names of the limits that they come from.
+	RefusedFull           Refusal = "max_connections"
+	RefusedAddressFull    Refusal = "connections_per_address"
+	RefusedTooFast        Refusal = "accept_rate"
+	RefusedAddressTooFast Refusal = "accept_rate_per_address"
+	RefusedNoDescriptors  Refusal = "descriptors" // the process has no file descriptor to spare
 )
 
 // Refusals lists every refusal, for metrics and documentation.
 func Refusals() []Refusal {
-	return []Refusal{RefusedTooManyStreams, RefusedDraining, RefusedStarting, RefusedNoKeys, RefusedNoCRL}
+	return []Refusal{
+		RefusedTooManyStreams, RefusedDraining, RefusedStarting, RefusedNoKeys, RefusedNoCRL,
+		RefusedFull, RefusedAddressFull, RefusedTooFast, RefusedAddressTooFast, RefusedNoDescriptors,
+	}
 }
 
 // A RefusedError is a request that can't be served as it is.
@@ -46,13 +56,15 @@ const holdFor = 500 * time.Millisecond
 // speaks; the device is empty if nobody knows it.
 func (d *Door) Refuse(w http.ResponseWriter, r *http.Request, as Dialect, device string, why Refusal) {
 	d.note(r, Outcome{Device: device, Word: string(why)})
-	d.later(w, r, as, why)
+	d.later(w, r, as, why, d.retry())
 }
 
-func (d *Door) later(w http.ResponseWriter, r *http.Request, as Dialect, why Refusal) {
+func (d *Door) retry() time.Duration { return backoff.Jitter(d.opts.Retry, 0.5) }
+
+// later refuses a request for a while.
+func (d *Door) later(w http.ResponseWriter, r *http.Request, as Dialect, why Refusal, retry time.Duration) {
 	d.opts.Metrics.refused(why)
 	d.hold(r)
-	retry := backoff.Jitter(d.opts.Retry, 0.5)
 	h := w.Header()
 	h.Set("Downlink-Refused", string(why))
 	h.Set("Connection", "close")
@@ -77,8 +89,9 @@ func (d *Door) hold(r *http.Request) {
 	}
 }
 
-// reject says what is wrong with a request, finally.
-func (d *Door) reject(w http.ResponseWriter, r *http.Request, as Dialect, device string, err error) {
+// Reject says what is wrong with a request, finally: err is a *RefusedError, or
+// means status 400.
+func (d *Door) Reject(w http.ResponseWriter, r *http.Request, as Dialect, device string, err error) {
 	d.note(r, Outcome{Device: device, Word: Rejected, Detail: err.Error()})
 	status := http.StatusBadRequest
 	if refused, ok := errors.AsType[*RefusedError](err); ok {

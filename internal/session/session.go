@@ -255,14 +255,16 @@ func (s *Session) Ended() EndReason {
 }
 
 // Goodbye is the last frame of a stream that ends in order: when to come back.
-func (s *Session) Goodbye() []byte {
-	retry := s.opts.Goodbye()
+func (s *Session) Goodbye() []byte { return frame.AppendRetry(nil, s.Retry()) }
+
+// Retry is when the device should come back.
+func (s *Session) Retry() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended != nil && s.ended.retry > 0 {
-		retry = s.ended.retry
+		return s.ended.retry
 	}
-	return frame.AppendRetry(nil, retry)
+	return s.opts.Goodbye()
 }
 
 // Detach leaves the shard and drops what is pending. Nothing follows.
