@@ -5,6 +5,7 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"time"
 )
 
 // A Proxy is a TCP proxy on a free loopback port: the link to a server that
@@ -18,7 +19,9 @@ type Proxy struct {
 	mu      sync.Mutex
 	changed *sync.Cond // of what follows
 	links   map[*link]struct{}
-	all     bool // new connections are held up too
+	all     bool          // new connections are held up too
+	delay   time.Duration // before each piece of either direction
+	pace    time.Duration // of a byte
 	closed  bool
 }
 
@@ -27,6 +30,7 @@ type link struct {
 	client, server net.Conn
 	said           []byte // the client's last words
 	held, cut      bool
+	over           chan struct{} // closed when it is cut
 }
 
 // StartProxy starts a proxy to host:port and ends it with the test.
@@ -81,6 +85,31 @@ func (p *Proxy) Resume() {
 	})
 }
 
+// Slow delays whatever comes from either side from now on, and lets no more
+// than so many bytes a second pass in each direction of a connection; 0 means
+// no limit.
+func (p *Proxy) Slow(delay time.Duration, bytesPerSecond int) {
+	p.change(func() {
+		p.delay, p.pace = delay, 0
+		if bytesPerSecond > 0 {
+			p.pace = time.Second / time.Duration(bytesPerSecond)
+		}
+	})
+}
+
+// Reset is Cut by a segment that throws away what is still under way, as a box
+// in between sends it that has forgotten the connection.
+func (p *Proxy) Reset() {
+	p.change(func() {
+		for l := range p.links {
+			for _, c := range []net.Conn{l.client, l.server} {
+				_ = c.(*net.TCPConn).SetLinger(0) // fails for one that is closed
+			}
+			p.cutLocked(l)
+		}
+	})
+}
+
 // Cut closes every connection. New ones are accepted.
 func (p *Proxy) Cut() {
 	p.change(func() {
@@ -98,6 +127,9 @@ func (p *Proxy) change(act func()) {
 }
 
 func (p *Proxy) cutLocked(l *link) {
+	if !l.cut {
+		close(l.over)
+	}
 	l.cut = true
 	l.client.Close()
 	l.server.Close()
@@ -126,7 +158,7 @@ func (p *Proxy) accept() {
 			client.Close() // as the server itself would refuse
 			continue
 		}
-		l := &link{client: client, server: server}
+		l := &link{client: client, server: server, over: make(chan struct{})}
 		p.change(func() {
 			l.held = p.all
 			p.links[l] = struct{}{}
@@ -145,12 +177,28 @@ func (p *Proxy) pump(l *link, from, to net.Conn, fromClient bool) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buf)
-		if err != nil || !p.pass(l, buf[:n], fromClient) {
+		if err != nil || !p.linger(l, n) || !p.pass(l, buf[:n], fromClient) {
 			return
 		}
 		if _, err := to.Write(buf[:n]); err != nil {
 			return
 		}
+	}
+}
+
+// linger takes the time that n bytes take; false once the link is cut.
+func (p *Proxy) linger(l *link, n int) bool {
+	p.mu.Lock()
+	takes := p.delay + time.Duration(n)*p.pace
+	p.mu.Unlock()
+	if takes == 0 {
+		return true
+	}
+	select {
+	case <-time.After(takes):
+		return true
+	case <-l.over:
+		return false
 	}
 }
 

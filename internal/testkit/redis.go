@@ -28,6 +28,8 @@ type Redis struct {
 	tlsPort int // 0: no TLS
 	user    string
 	pass    string
+	busPort int  // 0: no member of a cluster
+	guards  bool // it is a Sentinel
 	cmd     *exec.Cmd
 	exited  chan struct{}
 	watcher *watcher
@@ -78,6 +80,9 @@ func StartRedis(tb testing.TB, opts ...RedisOption) *Redis {
 		r.port = freePort(tb)
 		if r.tlsPort != 0 {
 			r.tlsPort = freePort(tb)
+		}
+		if r.busPort != 0 {
+			r.busPort = freePort(tb)
 		}
 		if r.launch() {
 			return r
@@ -176,10 +181,15 @@ func (r *Redis) signal(s syscall.Signal) {
 func (r *Redis) launch() bool {
 	r.tb.Helper()
 	conf := filepath.Join(r.dir, "redis.conf")
-	if err := os.WriteFile(conf, []byte(r.config()), 0o600); err != nil {
-		r.tb.Fatal(err)
+	if _, err := os.Stat(conf); err != nil || !r.guards { // a Sentinel keeps what it knows in there
+		if err := os.WriteFile(conf, []byte(r.config()), 0o600); err != nil {
+			r.tb.Fatal(err)
+		}
 	}
 	cmd := exec.Command("redis-server", conf)
+	if r.guards {
+		cmd.Args = append(cmd.Args, "--sentinel")
+	}
 	cmd.Dir = r.dir
 	if err := cmd.Start(); err != nil {
 		r.tb.Fatalf("starting redis-server: %v", err)
@@ -224,6 +234,9 @@ func (r *Redis) awaitAnswer() bool {
 }
 
 func (r *Redis) loaded() bool {
+	if r.guards {
+		return true // it has no data
+	}
 	reply, err := r.Try("INFO", "persistence")
 	return err == nil && strings.Contains(fmt.Sprint(reply), "\nloading:0\r")
 }
@@ -234,9 +247,19 @@ func (r *Redis) config() string {
 		"port " + strconv.Itoa(r.port),
 		"dir " + r.dir,
 		"logfile redis.log",
+	}
+	if r.guards {
+		return strings.Join(append(lines, r.conf...), "\n") + "\n"
+	}
+	lines = append(lines,
 		`save ""`,
 		"appendonly no",
 		"enable-debug-command local",
+		// A replica that comes back costs no five seconds.
+		"repl-diskless-sync-delay 0",
+	)
+	if r.busPort != 0 {
+		lines = append(lines, "cluster-enabled yes", "cluster-node-timeout 2000", "cluster-port "+strconv.Itoa(r.busPort))
 	}
 	if r.tlsPort != 0 {
 		lines = append(lines,

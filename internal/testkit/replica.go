@@ -1,0 +1,57 @@
+package testkit
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Info is a field of INFO; empty if there is none, or no answer.
+func (r *Redis) Info(section, field string) string {
+	reply, err := r.Try("INFO", section)
+	if err != nil {
+		return ""
+	}
+	for line := range strings.SplitSeq(fmt.Sprint(reply), "\r\n") {
+		if value, ok := strings.CutPrefix(line, field+":"); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// Role is "master" or "slave"; empty if the server doesn't answer.
+func (r *Redis) Role() string { return r.Info("replication", "role") }
+
+// Follow makes the server a replica and waits until it has everything.
+func (r *Redis) Follow(primary *Redis) {
+	r.tb.Helper()
+	host, port := primary.HostPort()
+	r.Do("REPLICAOF", host, port)
+	r.AwaitLink("up")
+}
+
+// AwaitLink waits until a replica's link to its primary is "up" or "down".
+func (r *Redis) AwaitLink(status string) {
+	r.tb.Helper()
+	Eventually(r.tb, "the replica's link is "+status, func() bool {
+		return r.Info("replication", "master_link_status") == status
+	})
+}
+
+// CutReplicas ends the replication to every replica and lets none resume it,
+// so that what is written from now on is lost in a failover. To freeze or kill
+// is not enough for that: a replica applies what its socket still holds.
+func (r *Redis) CutReplicas(replicas ...*Redis) {
+	r.tb.Helper()
+	r.Do("ACL", "SETUSER", "default", "-psync", "-sync")
+	r.Do("CLIENT", "KILL", "TYPE", "replica")
+	for _, one := range replicas {
+		one.AwaitLink("down")
+	}
+}
+
+// AllowReplicas takes CutReplicas back.
+func (r *Redis) AllowReplicas() {
+	r.tb.Helper()
+	r.Do("ACL", "SETUSER", "default", "+psync", "+sync")
+}

@@ -1,0 +1,119 @@
+package testkit
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+)
+
+// MasterSet is the name under which Sentinels watch a Pair.
+const MasterSet = "events"
+
+// A Pair is a primary and its replica, watched by Sentinels that promote the
+// replica when the primary hasn't answered for a second.
+type Pair struct {
+	tb        testing.TB
+	Servers   [2]*Redis // the first begins as the primary
+	Sentinels []*Redis
+}
+
+// StartPair starts both servers with the same options, and three Sentinels, and
+// waits until the replica has everything and each Sentinel knows it.
+func StartPair(tb testing.TB, opts ...RedisOption) *Pair {
+	tb.Helper()
+	p := &Pair{tb: tb}
+	for i := range p.Servers {
+		p.Servers[i] = StartRedis(tb, opts...)
+	}
+	primary, replica := p.Servers[0], p.Servers[1]
+	replica.Follow(primary)
+	host, port := primary.HostPort()
+	for range 3 {
+		p.Sentinels = append(p.Sentinels, StartRedis(tb, asSentinel(), RedisConfig(
+			fmt.Sprintf("sentinel monitor %s %s %s 2", MasterSet, host, port),
+			"sentinel down-after-milliseconds "+MasterSet+" 1000",
+			"sentinel failover-timeout "+MasterSet+" 5000",
+		)))
+	}
+	for _, s := range p.Sentinels {
+		Eventually(tb, "the Sentinels know the replica and each other", func() bool {
+			master := Fields(s.Do("SENTINEL", "MASTER", MasterSet))
+			return master["num-slaves"] == "1" && master["num-other-sentinels"] == "2"
+		})
+	}
+	return p
+}
+
+func asSentinel() RedisOption { return func(r *Redis) { r.guards = true } }
+
+// URL names the Sentinels, as a gateway is given them.
+func (p *Pair) URL() string {
+	var addrs []string
+	for _, s := range p.Sentinels {
+		addrs = append(addrs, s.Addr())
+	}
+	return "redis+sentinel://" + strings.Join(addrs, ",") + "/" + MasterSet
+}
+
+// Primary is the server that most Sentinels name, and Replica the other one.
+func (p *Pair) Primary() *Redis {
+	p.tb.Helper()
+	votes := map[string]int{}
+	for _, s := range p.Sentinels {
+		if reply, err := s.Try("SENTINEL", "GET-MASTER-ADDR-BY-NAME", MasterSet); err == nil && reply != nil {
+			addr := reply.([]any)
+			votes[net.JoinHostPort(addr[0].(string), addr[1].(string))]++
+		}
+	}
+	for _, s := range p.Servers {
+		if votes[s.Addr()] > len(p.Sentinels)/2 {
+			return s
+		}
+	}
+	p.tb.Fatalf("the Sentinels don't agree on a primary: %v", votes)
+	return nil
+}
+
+// Replica is the server that isn't the primary.
+func (p *Pair) Replica() *Redis {
+	p.tb.Helper()
+	if p.Primary() == p.Servers[0] {
+		return p.Servers[1]
+	}
+	return p.Servers[0]
+}
+
+// AwaitPrimary waits until every Sentinel names a server and it takes writes.
+func (p *Pair) AwaitPrimary(r *Redis) {
+	p.tb.Helper()
+	Eventually(p.tb, "the Sentinels have promoted "+r.Addr(), func() bool {
+		for _, s := range p.Sentinels {
+			reply, err := s.Try("SENTINEL", "GET-MASTER-ADDR-BY-NAME", MasterSet)
+			addr, ok := reply.([]any)
+			if err != nil || !ok || net.JoinHostPort(addr[0].(string), addr[1].(string)) != r.Addr() {
+				return false
+			}
+		}
+		return r.Role() == "master"
+	})
+}
+
+// Failover promotes the replica as an operator would, without a loss, and
+// waits until it is done.
+func (p *Pair) Failover() {
+	p.tb.Helper()
+	next := p.Replica()
+	p.Sentinels[0].Do("SENTINEL", "FAILOVER", MasterSet)
+	p.AwaitPrimary(next)
+}
+
+// Fields reads a reply of names and values in turn.
+func Fields(reply any) map[string]string {
+	items, _ := reply.([]any)
+	m := make(map[string]string, len(items)/2)
+	for i := 0; i+1 < len(items); i += 2 {
+		m[fmt.Sprint(items[i])] = fmt.Sprint(items[i+1])
+	}
+	return m
+}

@@ -1,0 +1,70 @@
+package testkit
+
+import (
+	"testing"
+)
+
+func TestPairFailsOver(t *testing.T) {
+	t.Parallel()
+	p := StartPair(t)
+	old, next := p.Primary(), p.Replica()
+	if old != p.Servers[0] {
+		t.Fatal("the first server isn't the primary")
+	}
+	old.Do("SET", "k", "kept")
+	Eventually(t, "the replica has it", func() bool { return next.Do("GET", "k") == "kept" })
+	p.Failover()
+	if p.Primary() != next || next.Do("GET", "k") != "kept" {
+		t.Error("it wasn't promoted with its data")
+	}
+}
+
+// What is written behind CutReplicas is lost, and nothing else.
+func TestPairLosesItsTail(t *testing.T) {
+	t.Parallel()
+	p := StartPair(t)
+	old, next := p.Primary(), p.Replica()
+	old.Do("SET", "before", "kept")
+	old.Do("WAIT", "1", "5000")
+	old.CutReplicas(next)
+	old.Do("SET", "after", "lost")
+	old.Kill9()
+	p.AwaitPrimary(next)
+	if next.Do("GET", "before") != "kept" || next.Do("GET", "after") != nil {
+		t.Error("the wrong writes are lost")
+	}
+	old.Start()
+	Eventually(t, "the old primary follows the new one", func() bool {
+		return old.Role() == "slave" && old.Do("GET", "after") == nil && old.Do("GET", "before") == "kept"
+	})
+}
+
+func TestCluster(t *testing.T) {
+	t.Parallel()
+	c := StartCluster(t, 3, 1)
+	slot := c.SlotOf("k")
+	from := c.MasterOf(slot)
+	from.Do("SET", "k", "v")
+	to := c.Servers[0]
+	if to == from {
+		to = c.Servers[1]
+	}
+	c.Migrate(slot, to)
+	if got := to.Do("GET", "k"); got != "v" || c.MasterOf(slot) != to {
+		t.Errorf("after the migration: %v", got)
+	}
+	replica := c.ReplicaOf(to)
+	to.Do("WAIT", "1", "5000")
+	c.Failover(replica)
+	if got := replica.Do("GET", "k"); got != "v" || c.MasterOf(slot) != replica {
+		t.Errorf("after a failover: %v", got)
+	}
+	replica.Do("WAIT", "1", "5000")
+	replica.CutReplicas(c.ReplicaOf(replica))
+	replica.Do("SET", "k", "lost")
+	replica.Kill9()
+	c.AwaitMaster(to)
+	if got := to.Do("GET", "k"); got != "v" || c.MasterOf(slot) != to {
+		t.Errorf("after a crash: %v", got)
+	}
+}
