@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"downlink/internal/eventlog"
+	"downlink/internal/limits"
 	"downlink/internal/metrics"
 	"downlink/internal/openapi"
 	"downlink/internal/openapi/openapitest"
@@ -22,7 +23,10 @@ import (
 
 // backend is the whole back-end port, on a log in memory.
 func backend(t *testing.T) (*rig, http.Handler, *bool) {
-	r := newRig(t, func(o *publish.Options) { o.BodyTimeout = 50 * time.Millisecond })
+	r := newRig(t, func(o *publish.Options) {
+		o.BodyTimeout = 50 * time.Millisecond
+		o.TargetRate = limits.Always(2)
+	})
 	ready := new(bool)
 	page := metrics.Handler(metrics.NewRegistry(metrics.ReadBuild("")), slog.New(slog.DiscardHandler))
 	return r, server.Backend([]server.Route{
@@ -53,6 +57,7 @@ func TestEveryDocumentedAnswerIsReal(t *testing.T) {
 		{what: "fault", body: good, before: func(r *rig, _ *bool) { r.log.fail = map[int]error{0: errors.New("x")} }},
 		{what: "away", body: good, before: func(r *rig, _ *bool) { r.log.fail = map[int]error{0: eventlog.ErrUnavailable} }},
 		{what: "partial", body: `{"device":"*","type":"t","text":""}`, before: func(r *rig, _ *bool) { r.log.fail = map[int]error{0: eventlog.ErrFull} }},
+		{what: "too fast", body: good, before: func(r *rig, _ *bool) { r.post(good); r.post(good) }},
 		{what: "document", path: "/v1/openapi.yaml", method: "GET"},
 		{what: "alive", path: "/healthz", method: "GET"},
 		{what: "not ready", path: "/readyz", method: "GET"},
