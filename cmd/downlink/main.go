@@ -1,5 +1,5 @@
 // Command downlink is the gateway and its tools: serve, publish, listen,
-// load, check, version. It owns the command line, the exit codes and what a person
+// load, check, token, version. It owns the command line, the exit codes and what a person
 // reads on the terminal; the work is done in the packages. Its invariant: an
 // error message says what to do next, and holds no password.
 package main
@@ -9,9 +9,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/alecthomas/kong"
 
+	"downlink/internal/auth"
 	"downlink/internal/config"
 )
 
@@ -35,6 +37,7 @@ type commands struct {
 	Listen  listenCmd  `cmd:"" help:"Be a device on the terminal: print its events."`
 	Load    loadCmd    `cmd:"" help:"Measure a server: be many devices and their producers, and report latencies, losses and costs."`
 	Check   checkCmd   `cmd:"" help:"Check the configuration: report all problems at once, or print every effective value and where it comes from."`
+	Token   tokenCmd   `cmd:"" help:"Make and inspect device tokens."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 }
 
@@ -54,11 +57,22 @@ func run(args, environ []string, io console) int {
 		// kong repeats the words that it doesn't understand; a URL may be among them.
 		hint := "downlink --help"
 		if parse, ok := errors.AsType[*kong.ParseError](err); ok && parse.Context.Selected() != nil {
-			hint = "downlink " + parse.Context.Selected().Name + " --help"
+			hint = parse.Context.Selected().FullPath() + " --help"
 		}
-		return report(io.err, usage(fmt.Errorf("%s\n%q tells more", config.Mask(err.Error()), hint)))
+		return report(io.err, usage(fmt.Errorf("%s\n%q tells more", withoutTokens(config.Mask(err.Error())), hint)))
 	}
 	return report(io.err, ctx.Run(loader, io))
+}
+
+// withoutTokens hides words that are long enough to be a token and no path.
+func withoutTokens(text string) string {
+	words := strings.Split(text, " ")
+	for i, word := range words {
+		if len(word) >= auth.MinTokenLength && !strings.Contains(word, "/") {
+			words[i] = "***"
+		}
+	}
+	return strings.Join(words, " ")
 }
 
 // newParser also returns whether help was asked for and printed.

@@ -39,6 +39,7 @@ type Options struct {
 
 // An Identity is what a credential proves. It shares no memory with a token.
 type Identity struct {
+	By      string // the method that has proven it: "jwt", "tokens", "mtls" or "proxy"
 	Device  string
 	Groups  []string  // sorted, none twice
 	Expires time.Time // from then on the credential isn't accepted any more; zero: it is for ever
@@ -181,7 +182,7 @@ func (v *Verifier) judge(ctx context.Context, t token, c claims) (Identity, erro
 	if err != nil {
 		return Identity{}, err
 	}
-	id := Identity{Expires: expires}
+	id := Identity{By: "jwt", Expires: expires}
 	if id.Device, err = c.readDevice(); err != nil {
 		return Identity{}, err
 	}

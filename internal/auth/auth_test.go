@@ -148,6 +148,7 @@ func TestIdentity(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			c.want.By = "jwt"
 			if diff := cmp.Diff(c.want, got, cmp.Comparer(func(a, b time.Time) bool { return a.Sub(b).Abs() <= time.Second })); diff != "" {
 				t.Error(diff)
 			}

@@ -54,7 +54,7 @@ func (c *Certificates) identify(shown []*x509.Certificate) (Identity, error) {
 		claimed, _ := c.deviceOf(shown[0])
 		return Identity{}, claiming(claimed, certificateError(err))
 	}
-	id := Identity{Expires: proven.Until, Valid: proven.Stands}
+	id := Identity{By: "mtls", Expires: proven.Until, Valid: proven.Stands}
 	if id.Device, err = c.deviceOf(shown[0]); err != nil {
 		return Identity{}, err
 	}

@@ -45,7 +45,7 @@ func (m *Methods) identify(r *http.Request) (Identity, error) {
 			return Identity{}, err
 		}
 		if offered {
-			return m.checkToken(r.Context(), token)
+			return m.CheckToken(r.Context(), token)
 		}
 	}
 	if m.Proxy != nil && m.Proxy.spoke(r) {
@@ -54,9 +54,10 @@ func (m *Methods) identify(r *http.Request) (Identity, error) {
 	return Identity{}, m.missing()
 }
 
-// checkToken: which kind of token it is follows from its form alone, so that
+// CheckToken judges a token of either kind, if the gateway takes one; its error
+// is as that of Identify. Which kind it is follows from the form alone, so that
 // one kind is never tried after the other.
-func (m *Methods) checkToken(ctx context.Context, text string) (Identity, error) {
+func (m *Methods) CheckToken(ctx context.Context, text string) (Identity, error) {
 	if m.JWT == nil || m.Tokens != nil && strings.Count(text, ".") != 2 {
 		return m.Tokens.check(text)
 	}

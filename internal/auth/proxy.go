@@ -54,7 +54,7 @@ func (p *Proxy) identify(r *http.Request) (Identity, error) {
 	if len(devices) == 0 || event.ValidateDevice(devices[0]) != nil {
 		return Identity{}, failed(ProxyDevice, "the proxy's header names no device ID: 1 to 128 bytes of text that begin with neither * nor @")
 	}
-	id := Identity{Device: strings.Clone(devices[0])}
+	id := Identity{By: "proxy", Device: strings.Clone(devices[0])}
 	if len(groups) == 1 {
 		var why string
 		if id.Groups, why = tidy(items(groups[0])); why != "" {

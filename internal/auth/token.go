@@ -10,6 +10,7 @@ import (
 type token struct {
 	alg, kid  string
 	signed    string // what the signature covers: header and payload as they came
+	header    []byte
 	payload   []byte
 	signature []byte
 }
@@ -38,7 +39,7 @@ func parseToken(text string) (token, error) {
 	if err1 != nil || err2 != nil || err3 != nil {
 		return token{}, malformed("its parts must be base64url without padding")
 	}
-	t.payload, t.signature = payload, sig
+	t.header, t.payload, t.signature = header, payload, sig
 	return t, t.readHeader(header)
 }
 

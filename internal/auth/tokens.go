@@ -148,7 +148,7 @@ func (t *Tokens) check(token string) (Identity, error) {
 	if now := time.Now(); !line.until.IsZero() && !now.Before(line.until) {
 		return Identity{}, claiming(line.Device, failed(TokenExpired, "the token expired at "+clock(line.until)+" and it is "+clock(now)+" here: get a new one"))
 	}
-	return Identity{Device: line.Device, Groups: line.Groups, Expires: line.until, Valid: func() bool {
+	return Identity{By: "tokens", Device: line.Device, Groups: line.Groups, Expires: line.until, Valid: func() bool {
 		now, ok := t.now.Load().lines[sum]
 		return ok && now.means(line)
 	}}, nil

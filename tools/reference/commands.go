@@ -25,7 +25,7 @@ func commandLine(root string) ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteString("# Command line\n\n" + generated)
 	b.WriteString("What `downlink --help` and `downlink COMMAND --help` print. [configuration.md](configuration.md) explains the settings of `serve` and `check` in full.\n")
-	for _, command := range []string{"", "serve", "publish", "listen", "load", "check", "version"} {
+	for _, command := range []string{"", "serve", "publish", "listen", "load", "check", "token make", "token hash", "token inspect", "token secret", "version"} {
 		args := append(strings.Fields(command), "--help")
 		help := exec.Command(program, args...)
 		help.Env = []string{} // neither a width nor settings from here
