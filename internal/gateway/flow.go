@@ -64,7 +64,10 @@ func startFlow(o Options, log eventlog.Log, lists *revoked.Set, c *credentials, 
 		Metrics: m.tail, Logger: o.Logger.With("part", "tail"),
 	})
 	f.events = sse.New(sse.Options{
-		Door:   door.New(door.Options{Identify: c.identify, Revoked: lists.Has, Retry: o.Retry, Metrics: m.door}),
+		Door: door.New(door.Options{
+			Identify: c.identify, Revoked: lists.Has, Approach: approach, Admit: admit,
+			Held: o.Entrance.held, Retry: o.Retry, Metrics: m.door,
+		}),
 		Shards: f.shards, Driver: f.driver,
 		Session: session.Options{MaxPending: o.Limits.Value(pendingEvents), MaxBytes: o.Limits.Value(pendingBytes)},
 		Roster:  f.roster,

@@ -40,6 +40,7 @@ type Options struct {
 
 	Identity       IdentityOptions // how devices are known
 	Certificate    CertFiles       // of the devices' port
+	Entrance       EntranceOptions // who may come in
 	ReloadInterval time.Duration   // how often files of keys and certificates are read again; 0 means 5 s
 
 	Log            LogOptions
@@ -96,19 +97,19 @@ func New(o Options) (*Gateway, error) {
 		return nil, err
 	}
 	g.starting = sse.Starting(door.New(door.Options{Retry: o.Retry, Metrics: g.metrics.door}))
-	devices, backends, err := shareDescriptors()
+	devices, backend, err := shareDescriptors()
 	if err != nil {
 		return nil, err
 	}
-	g.bindLimits(devices, backends)
+	g.bindLimits(devices, backend)
 	g.device, err = g.listen(g.devices(devices))
 	if err != nil {
 		return nil, err
 	}
 	g.backend, err = g.listen(server.Options{
-		Name: backendListener, Address: o.BackendListen, MaxConnections: backends,
+		Name: backendListener, Address: o.BackendListen, Lobby: g.backendLobby(backend), Reserve: backend.reserve,
 		Handler: server.Backend(g.routes(), g.admin, g.Ready),
-		Brief:   server.Brief(http.HandlerFunc(g.publish)), BriefPath: publish.Path,
+		Brief:   server.Brief(admitted(http.HandlerFunc(g.publish))), BriefPath: publish.Path,
 	})
 	if err != nil {
 		g.device.Close()
@@ -117,9 +118,9 @@ func New(o Options) (*Gateway, error) {
 	return g, nil
 }
 
-func (g *Gateway) devices(maxConnections int) server.Options {
+func (g *Gateway) devices(s share) server.Options {
 	o := server.Options{
-		Name: deviceListener, Address: g.opts.Listen, MaxConnections: maxConnections,
+		Name: deviceListener, Address: g.opts.Listen, Lobby: g.deviceLobby(), Reserve: s.reserve,
 		Handler: server.Device(http.HandlerFunc(g.events), g.Ready), TLS: g.identity.tls(),
 	}
 	if g.opts.Driver != ordinaryDriver && o.TLS == nil {
@@ -129,8 +130,9 @@ func (g *Gateway) devices(maxConnections int) server.Options {
 }
 
 func (g *Gateway) listen(o server.Options) (*server.Server, error) {
-	o.Logger, o.Metrics = g.opts.Logger, g.metrics.server
+	o.Logger = g.opts.Logger
 	o.MaxHeaderBytes = g.opts.Limits.Value(headerBytes)()
+	o.MaxConcurrentStreams = g.opts.Limits.Value(http2Streams)()
 	o.ReadHeaderTimeout, o.WriteTimeout = g.opts.ReadHeaderTimeout, g.opts.WriteTimeout
 	return server.Listen(o)
 }

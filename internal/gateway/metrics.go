@@ -10,11 +10,11 @@ import (
 	"downlink/internal/eventlog"
 	"downlink/internal/eventlog/filelog"
 	"downlink/internal/eventlog/redislog"
+	"downlink/internal/lobby"
 	"downlink/internal/metrics"
 	"downlink/internal/publish"
 	"downlink/internal/reload"
 	"downlink/internal/revoked"
-	"downlink/internal/server"
 	"downlink/internal/shard"
 	"downlink/internal/sse"
 	"downlink/internal/sweep"
@@ -34,7 +34,7 @@ type instruments struct {
 	sweep   *sweep.Metrics
 	door    *door.Metrics
 	sse     *sse.Metrics
-	server  *server.Metrics
+	lobby   *lobby.Metrics
 	auth    *auth.Metrics
 	certs   *certs.Metrics
 	reload  *reload.Metrics
@@ -52,7 +52,7 @@ func newInstruments(reg prometheus.Registerer) instruments {
 		sweep:   sweep.NewMetrics(reg),
 		door:    door.NewMetrics(reg),
 		sse:     sse.NewMetrics(reg),
-		server:  server.NewMetrics(reg, deviceListener, backendListener),
+		lobby:   lobby.NewMetrics(reg, deviceListener, backendListener),
 		auth:    auth.NewMetrics(reg),
 		certs:   certs.NewMetrics(reg),
 		reload:  reload.NewMetrics(reg, tlsSource, jwtSource, tokensSource, clientSource, configSource),
@@ -64,7 +64,7 @@ func newInstruments(reg prometheus.Registerer) instruments {
 func Metrics(o Options) prometheus.Gatherer {
 	reg := metrics.NewRegistry(metrics.ReadBuild(""))
 	g := &Gateway{opts: o, registry: reg, metrics: newInstruments(reg)}
-	g.bindLimits(0, 0)
+	g.bindLimits(share{}, share{})
 	shard.NewSet(eventlog.Store(nil), shard.Options{Shards: 1}).Register(reg)
 	return reg
 }

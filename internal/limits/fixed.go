@@ -6,12 +6,12 @@ func systemLimits() []Definition {
 		{
 			Name: Descriptors, Unit: "descriptors", Change: System,
 			Help:    "File descriptors that the process may have open (RLIMIT_NOFILE, read at start; Go has raised the soft limit to the hard one). Each connection takes one. Some are kept back for the log, and a share for the back end's port; the rest bounds max_connections.",
-			Reached: "The gateway doesn't start with fewer than 256. It never runs into the limit: max_connections is lowered to what fits.",
+			Reached: "The gateway doesn't start with fewer than 256. max_connections and max_handshakes are lowered to what fits. If they run out all the same, because something else takes them, new streams are refused (descriptors in Downlink-Refused and downlink_refused_total), and those that are open stay.",
 		},
 		{
 			Name: BackendConnections, Unit: "connections", Change: System,
-			Help:    "Connections of the back end's port: its own share of the descriptors, so that no number of devices shuts publishers and operators out.",
-			Reached: "A connection beyond it is closed at once; downlink_listener_turned_away_total{listener=\"back-end\"} counts it.",
+			Help:    "Connections of publishers: the back end's port has its own share of the descriptors, so that no number of devices shuts publishers and operators out.",
+			Reached: "503 with the problem back-end-full, and the connection is closed; health and metrics are answered all the same.",
 		},
 	}
 }

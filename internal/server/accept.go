@@ -2,10 +2,15 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"sync/atomic"
 	"syscall"
+
+	"downlink/internal/lobby"
 )
 
 // A listener is what a Server accepts from.
@@ -15,72 +20,102 @@ type listener interface {
 	drain(ctx context.Context)
 }
 
-// A limited listener keeps clients from taking every descriptor of the process:
-// the log needs some, and can't go on without.
+// A limited listener counts its connections in a lobby, and goes on accepting
+// when the process is out of descriptors.
 type limited struct {
 	net.Listener
-	free       chan struct{}
-	turnedAway func()
+	lobby   *lobby.Lobby
+	reserve *reserve
 }
 
-// enter takes a place for a connection; nil if there is none.
-func (l limited) enter() *place {
-	select {
-	case l.free <- struct{}{}:
-		return &place{free: l.free}
-	default:
-		l.turnedAway()
-		return nil
-	}
-}
-
-// Accept implements net.Listener.
+// Accept implements net.Listener. It fails only once the listener is closed.
 func (l limited) Accept() (net.Conn, error) {
-	for {
+	for failed := 0; ; {
 		c, err := l.Listener.Accept()
 		if err != nil {
-			return nil, err
+			if !l.overcome(err, failed) {
+				return nil, err
+			}
+			failed++
+			continue
 		}
-		if place := l.enter(); place != nil {
-			return &limitedConn{Conn: c, place: place}, nil
+		failed = 0
+		if guest := l.lobby.Arrive(addressOf(c.RemoteAddr())); guest != nil {
+			return seat(c, guest), nil
 		}
 		c.Close()
 	}
 }
 
+// overcome does something about a connection that couldn't be accepted, for the
+// failed-th time in a row; false: the listener is closed. A descriptor is found
+// in the reserve, or by cutting who has waited longest.
+func (l limited) overcome(err error, failed int) bool {
+	if errors.Is(err, net.ErrClosed) {
+		return false
+	}
+	if outOfDescriptors(err) {
+		if l.reserve.lend() {
+			return true
+		}
+		if l.lobby.CutOne() {
+			failed = 0 // its descriptor will be free in a moment
+		}
+	}
+	return l.reserve.pause(failed)
+}
+
+// Close implements net.Listener.
+func (l limited) Close() error {
+	l.reserve.close()
+	return l.Listener.Close()
+}
+
 func (limited) drain(context.Context) {}
 
+// addressOf is a peer's address; the zero value if it has none.
+func addressOf(a net.Addr) netip.Addr {
+	if tcp, ok := a.(*net.TCPAddr); ok {
+		return tcp.AddrPort().Addr().Unmap()
+	}
+	return netip.Addr{}
+}
+
+// A limitedConn is a guest's connection.
 type limitedConn struct {
 	net.Conn
-	place    *place
+	guest    *lobby.Guest
 	detached atomic.Bool
 }
 
-// A place is what a connection takes of its listener's limit.
-type place struct {
-	free     chan struct{}
-	released atomic.Bool
+// seat makes a guest's connection, which may be cut from now on.
+func seat(c net.Conn, guest *lobby.Guest) *limitedConn {
+	l := &limitedConn{Conn: c, guest: guest}
+	guest.Sit(l)
+	return l
 }
 
-// release gives the place to the next connection, once.
-func (p *place) release() {
-	if p.released.CompareAndSwap(false, true) {
-		<-p.free
+// guestOf is the connection as it was accepted; nil if it wasn't here.
+func guestOf(c net.Conn) *limitedConn {
+	if over, ok := c.(*tls.Conn); ok {
+		c = over.NetConn()
 	}
+	l, _ := c.(*limitedConn)
+	return l
 }
 
 func (c *limitedConn) Close() error {
 	if !c.detached.Load() {
-		defer c.place.release()
+		defer c.guest.Leave()
 	}
 	return c.Conn.Close()
 }
 
-// Detach leaves the connection's place taken when it is closed, because its
-// descriptor lives on in other hands; release gives the place back.
+// Detach leaves the guest in when its connection is closed, because the
+// descriptor lives on in other hands; release lets it leave.
 func (c *limitedConn) Detach() (release func()) {
 	c.detached.Store(true)
-	return c.place.release
+	return c.guest.Take()
 }
 
 // Replace puts another connection in the place of the one that the methods are

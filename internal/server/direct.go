@@ -51,10 +51,7 @@ func (d *direct) serveAll() {
 	for {
 		c, err := d.limited.Accept()
 		if err != nil {
-			if !d.report(err) {
-				return
-			}
-			continue
+			return
 		}
 		if limited, ok := c.(*limitedConn); ok { // as limited.Accept makes them
 			go d.serve(newDirectConn(limited))
@@ -115,7 +112,7 @@ func (d *direct) serve(c *directConn) {
 			c.close() // gone, silent for too long, or the gateway stops
 			return
 		}
-		r := c.brief(c.buf[:n], d.path)
+		r := c.brief(c.buf[:n], d.path, d.opts.MaxHeaderBytes)
 		if r == nil {
 			d.handOver(c, c.buf[:n])
 			return
@@ -170,8 +167,11 @@ type directConn struct {
 }
 
 func newDirectConn(c *limitedConn) *directConn {
+	like := &http.Request{RemoteAddr: c.RemoteAddr().String()}
+	// Its visit lasts as long as the connection: see lobby.Options.Keep.
 	ctx := context.WithValue(context.Background(), http.LocalAddrContextKey, c.LocalAddr())
-	like := (&http.Request{RemoteAddr: c.RemoteAddr().String()}).WithContext(ctx)
+	ctx = context.WithValue(ctx, visitKey{}, c.guest.Visit(addressOf(c.RemoteAddr())))
+	like = like.WithContext(ctx)
 	return &directConn{conn: c, like: like, header: make(http.Header, 8)}
 }
 
@@ -179,8 +179,11 @@ func (c *directConn) close() { _ = c.conn.Close() } // there is nobody to tell
 
 // brief is the request, if b holds one whole and alone, about which there is
 // nothing that net/http had better decide; otherwise nil.
-func (c *directConn) brief(b, path []byte) *http.Request {
+func (c *directConn) brief(b, path []byte, maxHeaderBytes int) *http.Request {
 	if !bytes.HasPrefix(b, path) {
+		return nil
+	}
+	if bytes.Index(b, []byte("\r\n\r\n")) > maxHeaderBytes {
 		return nil
 	}
 	r := alone(b, c.like)

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -17,24 +16,21 @@ import (
 // net/http, which asks for it as for connections. Safe for concurrent use.
 type remainder struct {
 	conns chan net.Conn
-	errs  chan error    // of the socket
 	gone  chan struct{} // closed by close
 
 	beginning, ending sync.Once
 }
 
 func newRemainder() *remainder {
-	return &remainder{conns: make(chan net.Conn), errs: make(chan error), gone: make(chan struct{})}
+	return &remainder{conns: make(chan net.Conn), gone: make(chan struct{})}
 }
 
-// accept waits for what is given or reported; begin is called first, once.
+// accept waits for what is given; begin is called first, once.
 func (r *remainder) accept(begin func()) (net.Conn, error) {
 	r.beginning.Do(begin)
 	select {
 	case c := <-r.conns:
 		return c, nil
-	case err := <-r.errs:
-		return nil, err
 	case <-r.gone:
 		return nil, net.ErrClosed
 	}
@@ -46,21 +42,6 @@ func (r *remainder) give(c net.Conn) {
 	case r.conns <- c:
 	case <-r.gone:
 		_ = c.Close() // nothing was promised
-	}
-}
-
-// report passes an error of the socket on when net/http asks for the next
-// connection: it waits a moment after those that pass. False: the socket is
-// closed.
-func (r *remainder) report(err error) bool {
-	if errors.Is(err, net.ErrClosed) {
-		return false
-	}
-	select {
-	case r.errs <- err:
-		return true
-	case <-r.gone:
-		return false
 	}
 }
 

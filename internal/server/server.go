@@ -14,6 +14,8 @@ import (
 	"net/http"
 	"slices"
 	"time"
+
+	"downlink/internal/lobby"
 )
 
 // Options for a Server.
@@ -27,21 +29,26 @@ type Options struct {
 	StreamPath string
 	// Brief, if set, is the handler of POST BriefPath, which needs no more than
 	// a ResponseWriter has to have: brief requests for it skip net/http (see
-	// direct). Not with TLS, not together with Stream.
+	// direct). Not with TLS, not together with Stream. It needs Lobby.Keep.
 	Brief             http.Handler
 	BriefPath         string
 	ReadHeaderTimeout time.Duration
 	WriteTimeout      time.Duration // HTTP/2: a connection that takes nothing for so long is cut
 	MaxHeaderBytes    int
-	TLS               *tls.Config // nil: the listener speaks in the clear
-	MaxConnections    int         // beyond it a connection is closed at once; required
-	Metrics           *Metrics
-	Logger            *slog.Logger
+	// MaxConcurrentStreams of an HTTP/2 connection; 0 means net/http's default.
+	MaxConcurrentStreams int
+	TLS                  *tls.Config // nil: the listener speaks in the clear
+	// Lobby counts who is in. What admits a stream is VisitOf(request).Admit.
+	Lobby lobby.Options
+	// Reserve is how many descriptors are held for when the process has no other.
+	Reserve int
+	Logger  *slog.Logger
 }
 
 // A Server is one listener with its HTTP server.
 type Server struct {
 	name     string
+	lobby    *lobby.Lobby
 	listener listener
 	http     *http.Server
 }
@@ -64,10 +71,12 @@ func Listen(o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the %s listener can't use the address %s: %w; choose another one or stop the program that has it", o.Name, o.Address, err)
 	}
-	o.Metrics.limit(o.Name, o.MaxConnections)
-	bound, err := accepting(limited{Listener: socket, free: make(chan struct{}, o.MaxConnections), turnedAway: func() { o.Metrics.turnedAway(o.Name) }}, o)
+	kept := newReserve(o.Reserve, o.Lobby.Metrics, o.Logger)
+	o.Lobby.Short = kept.short
+	l := limited{Listener: socket, lobby: lobby.New(o.Lobby), reserve: kept}
+	bound, err := accepting(l, o)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("the %s listener can't be watched: %w", o.Name, err), socket.Close())
+		return nil, errors.Join(fmt.Errorf("the %s listener can't be watched: %w", o.Name, err), l.Close())
 	}
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -76,13 +85,18 @@ func Listen(o Options) (*Server, error) {
 	return &Server{
 		name:     o.Name,
 		listener: bound,
+		lobby:    l.lobby,
 		http: &http.Server{
-			Handler:   settled(o.Handler, o.ReadHeaderTimeout),
-			Protocols: protocols,
-			TLSConfig: o.TLS,
+			Handler:     visiting(settled(o.Handler, o.ReadHeaderTimeout), o.Lobby.Proxies),
+			ConnContext: withGuest,
+			Protocols:   protocols,
+			TLSConfig:   o.TLS,
 			// A stream's own deadline can't end it while the connection is
 			// blocked: the frame that resets it waits behind what blocks.
-			HTTP2:             &http.HTTP2Config{WriteByteTimeout: o.WriteTimeout, SendPingTimeout: o.WriteTimeout, PingTimeout: o.WriteTimeout},
+			HTTP2: &http.HTTP2Config{
+				WriteByteTimeout: o.WriteTimeout, SendPingTimeout: o.WriteTimeout, PingTimeout: o.WriteTimeout,
+				MaxConcurrentStreams: o.MaxConcurrentStreams,
+			},
 			ReadHeaderTimeout: o.ReadHeaderTimeout,
 			IdleTimeout:       idleTimeout,
 			MaxHeaderBytes:    o.MaxHeaderBytes,
@@ -97,6 +111,16 @@ func accepting(l limited, o Options) (listener, error) {
 		return directly(l, o), nil
 	}
 	return skimming(l, o)
+}
+
+// Count is how many connections carry no stream, and how many streams were
+// admitted; none while there is no server.
+func (s *Server) Count() (waiting, streams int) {
+	if s == nil {
+		return 0, 0
+	}
+	waiting, streams, _ = s.lobby.Count()
+	return waiting, streams
 }
 
 // Addr is the bound address.

@@ -14,10 +14,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"downlink/internal/lobby"
 )
 
 func TestMain(m *testing.M) {
@@ -35,9 +36,10 @@ func serve(t *testing.T, change func(*Options)) *Server {
 	t.Helper()
 	o := Options{
 		Name: "device", Address: "127.0.0.1:0", ReadHeaderTimeout: 500 * time.Millisecond, WriteTimeout: 5 * time.Second,
-		MaxHeaderBytes: 4 << 10, MaxConnections: 100, Metrics: NewMetrics(nil), Logger: slog.New(slog.DiscardHandler),
+		MaxHeaderBytes: 4 << 10, Lobby: roomy("device"), Reserve: 2, Logger: slog.New(slog.DiscardHandler),
 	}
 	change(&o)
+	o.Lobby.Keep = o.Brief != nil
 	s, err := Listen(o)
 	if err != nil {
 		t.Fatal(err)
@@ -52,6 +54,16 @@ func serve(t *testing.T, change func(*Options)) *Server {
 	})
 	return s
 }
+
+// roomy is a lobby for a hundred connections without a stream, and any number
+// with one.
+func roomy(listener string) lobby.Options {
+	return lobby.Options{
+		Waiting: is(100), Retry: time.Second, Metrics: lobby.NewMetrics(nil, listener).Of(listener),
+	}
+}
+
+func is(n int) func() int { return func() int { return n } }
 
 func dial(t *testing.T, s *Server, request string) *bufio.Reader {
 	t.Helper()
@@ -129,7 +141,7 @@ func TestLargeHeaderIsRefused(t *testing.T) {
 
 func TestUsedAddressIsNamed(t *testing.T) {
 	s := start(t, http.NotFoundHandler())
-	_, err := Listen(Options{Name: "back-end", Address: s.Addr().String(), Metrics: NewMetrics(nil), Logger: slog.New(slog.DiscardHandler)})
+	_, err := Listen(Options{Name: "back-end", Address: s.Addr().String(), Lobby: roomy("back-end"), Logger: slog.New(slog.DiscardHandler)})
 	if err == nil || !strings.Contains(err.Error(), s.Addr().String()) || !strings.Contains(err.Error(), "back-end") {
 		t.Error(err)
 	}
@@ -201,44 +213,6 @@ func TestBodiesThatNobodyAskedFor(t *testing.T) {
 	}
 }
 
-// TestConnectionsAreBounded: one too many is turned away and counted, and
-// there is room again when one goes.
-func TestConnectionsAreBounded(t *testing.T) {
-	metrics := NewMetrics(nil, "device")
-	s, err := Listen(Options{
-		Name: "device", Address: "127.0.0.1:0", Handler: Device(http.NotFoundHandler(), func() (bool, string) { return true, "" }),
-		ReadHeaderTimeout: time.Minute, WriteTimeout: time.Minute, MaxConnections: 2, Metrics: metrics, Logger: slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- s.Serve() }()
-	defer func() { s.Close(); <-done }()
-	const request = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
-	answered := func(c *bufio.Reader) bool {
-		_, err := http.ReadResponse(c, nil)
-		return err == nil
-	}
-	first, second := dialConn(t, s, request), dialConn(t, s, request)
-	if !answered(bufio.NewReader(first)) || !answered(bufio.NewReader(second)) {
-		t.Fatal("no answer")
-	}
-	if answered(dial(t, s, request)) {
-		t.Error("a third connection is served")
-	}
-	if n := testutil.ToFloat64(metrics.away.WithLabelValues("device")); n != 1 {
-		t.Errorf("%v were counted", n)
-	}
-	first.Close()
-	deadline := time.Now().Add(20 * time.Second)
-	for !answered(dial(t, s, request)) {
-		if time.Now().After(deadline) {
-			t.Fatal("there is never room again")
-		}
-	}
-}
-
 // TestForeignHostIsRefusedOnLoopback: a name that was pointed here.
 func TestForeignHostIsRefusedOnLoopback(t *testing.T) {
 	s := start(t, Backend(nil, everybody, func() (bool, string) { return true, "" }))
@@ -261,10 +235,9 @@ func TestForeignHostIsRefusedOnLoopback(t *testing.T) {
 // stream notices; the connection must.
 func TestHTTP2ClientThatReadsNothingIsCut(t *testing.T) {
 	ended := make(chan struct{})
-	metrics := NewMetrics(nil)
 	s, err := Listen(Options{
 		Name: "device", Address: "127.0.0.1:0", ReadHeaderTimeout: time.Minute, WriteTimeout: 300 * time.Millisecond,
-		MaxConnections: 10, Metrics: metrics, Logger: slog.New(slog.DiscardHandler),
+		Lobby: roomy("device"), Logger: slog.New(slog.DiscardHandler),
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			defer close(ended)
 			rc := http.NewResponseController(w)

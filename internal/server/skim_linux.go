@@ -15,6 +15,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"downlink/internal/lobby"
+	"downlink/internal/peer"
 )
 
 // skim is a listener that answers plain requests for a stream itself and gives
@@ -35,7 +38,7 @@ type skim struct {
 	log     *slog.Logger
 	file    *os.File // the listening socket again, watched by Go's poller
 	raw     syscall.RawConn
-	like    *http.Request // what is the same for all requests
+	proxies peer.Proxies
 
 	accepting atomic.Int32 // goroutines that accept, or will at once
 
@@ -56,7 +59,7 @@ func skimming(l limited, o Options) (listener, error) {
 	}
 	s := &skim{
 		limited: l, path: o.StreamPath, handler: o.Stream, log: o.Logger, file: file,
-		like: new(http.Request), remainder: newRemainder(), inFlight: newInFlight(),
+		proxies: o.Lobby.Proxies, remainder: newRemainder(), inFlight: newInFlight(),
 	}
 	if s.raw, err = file.SyscallConn(); err != nil {
 		return nil, errors.Join(err, file.Close())
@@ -81,27 +84,55 @@ func (s *skim) Accept() (net.Conn, error) {
 	})
 }
 
+// An attendant is what one goroutine that accepts works with.
+type attendant struct {
+	buf    [4 << 10]byte // as large as net/http's: it takes what we hand over in one read
+	header http.Header
+	like   *http.Request // what is the same for all requests
+	at     atVisit       // the context of like
+}
+
+// atVisit is the context of one request after the other.
+type atVisit struct {
+	context.Context
+	visit *lobby.Visit
+}
+
+func (c *atVisit) Value(key any) any {
+	if key == (visitKey{}) {
+		return c.visit
+	}
+	return c.Context.Value(key)
+}
+
+func newAttendant() *attendant {
+	a := &attendant{header: make(http.Header, 8), at: atVisit{Context: context.Background()}}
+	a.like = new(http.Request).WithContext(&a.at)
+	return a
+}
+
 // serveAll accepts connections and serves what is plain, one after the other.
 // Before it serves it sees to it that somebody accepts meanwhile: so a crowd
 // is taken in without handing each connection to another goroutine, and nobody
 // waits for a handler that waits.
 func (s *skim) serveAll() {
-	var buf [4 << 10]byte // as large as net/http's: it takes what we hand over in one read
-	header := make(http.Header, 8)
-	for {
-		fd, peer, err := s.accept()
+	a := newAttendant()
+	for failed := 0; ; {
+		fd, from, err := s.accept()
 		if err != nil {
-			if !s.report(err) {
+			if !s.overcome(err, failed) {
 				return
 			}
+			failed++
 			continue
 		}
+		failed = 0
 		if s.accepting.Add(-1) == 0 {
 			s.accepting.Add(1)
 			go s.serveAll()
 		}
-		s.welcome(fd, peer, buf[:], header)
-		clear(header)
+		s.welcome(fd, address(from), a)
+		clear(a.header)
 		if s.accepting.Add(1) > maxAccepting {
 			s.accepting.Add(-1)
 			return
@@ -112,26 +143,27 @@ func (s *skim) serveAll() {
 // maxAccepting is how many goroutines wait for connections, at most.
 const maxAccepting = 8
 
-// welcome serves a connection, or hands it over. It works with buf and header.
-func (s *skim) welcome(fd int, peer unix.Sockaddr, buf []byte, header http.Header) {
-	place := s.enter()
-	if place == nil {
+// welcome serves a connection, or hands it over.
+func (s *skim) welcome(fd int, from netip.AddrPort, a *attendant) {
+	guest := s.lobby.Arrive(from.Addr())
+	if guest == nil {
 		unix.Close(fd) //nolint:errcheck // nothing was promised
 		return
 	}
-	n, _ := unix.Read(fd, buf) // an error comes again, to whoever reads next
-	head := buf[:max(n, 0)]
-	if r := s.plain(head); r != nil && s.begin() {
-		r.RemoteAddr = address(peer)
-		s.serve(&skimmed{fd: fd, place: place, header: header}, r)
+	n, _ := unix.Read(fd, a.buf[:]) // an error comes again, to whoever reads next
+	head := a.buf[:max(n, 0)]
+	if r := s.plain(head, a.like); r != nil && s.begin() {
+		r.RemoteAddr = from.String()
+		a.at.visit = visit(guest, s.proxies, r)
+		s.serve(&skimmed{fd: fd, guest: guest, header: a.header}, r)
 		return
 	}
-	c, err := handOver(fd, head)
+	c, err := s.handOver(fd, head)
 	if err != nil {
-		place.release()
+		guest.Leave()
 		return // the client is gone
 	}
-	s.give(&limitedConn{Conn: c, place: place})
+	s.give(seat(c, guest))
 }
 
 // accept is the next connection. It waits only if there is none: waiting is
@@ -154,7 +186,6 @@ func (s *skim) accept() (fd int, peer unix.Sockaddr, err error) {
 		return -1, nil, net.ErrClosed
 	}
 	if err != nil {
-		// Temporary, for net/http: it waits a moment and tries on.
 		return -1, nil, &net.OpError{Op: "accept", Net: "tcp", Err: os.NewSyscallError("accept4", err)}
 	}
 	return fd, peer, nil
@@ -162,12 +193,12 @@ func (s *skim) accept() (fd int, peer unix.Sockaddr, err error) {
 
 // plain is the request, if head holds one for a stream, whole and alone, about
 // which there is nothing that net/http had better decide; otherwise nil.
-func (s *skim) plain(head []byte) *http.Request {
+func (s *skim) plain(head []byte, like *http.Request) *http.Request {
 	rest, ok := bytes.CutPrefix(head, []byte("GET "+s.path))
 	if !ok || len(rest) == 0 || (rest[0] != '?' && rest[0] != ' ') {
 		return nil
 	}
-	r := alone(head, s.like)
+	r := alone(head, like)
 	if r == nil || r.Body != http.NoBody || r.Header["Content-Length"] != nil {
 		return nil
 	}
@@ -175,10 +206,13 @@ func (s *skim) plain(head []byte) *http.Request {
 }
 
 // handOver makes a connection for net/http, which has yet to read head.
-func handOver(fd int, head []byte) (net.Conn, error) {
+func (s *skim) handOver(fd int, head []byte) (net.Conn, error) {
 	f := os.NewFile(uintptr(fd), "")
 	defer f.Close()
-	c, err := net.FileConn(f)
+	c, err := net.FileConn(f) // a second descriptor, for a moment
+	if outOfDescriptors(err) && s.reserve.lend() {
+		c, err = net.FileConn(f)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -200,16 +234,15 @@ func (s *skim) serve(c *skimmed, r *http.Request) {
 	s.handler.ServeHTTP(c, r)
 }
 
-// address is a peer's address in the form of http.Request.RemoteAddr.
-func address(peer unix.Sockaddr) string {
-	switch a := peer.(type) {
+// address is where a connection comes from.
+func address(from unix.Sockaddr) netip.AddrPort {
+	switch a := from.(type) {
 	case *unix.SockaddrInet4:
-		return netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port)).String() //nolint:gosec // a port
+		return netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port)) //nolint:gosec // a port
 	case *unix.SockaddrInet6:
-		ip := netip.AddrFrom16(a.Addr).Unmap()
-		return netip.AddrPortFrom(ip, uint16(a.Port)).String() //nolint:gosec // a port
+		return netip.AddrPortFrom(netip.AddrFrom16(a.Addr).Unmap(), uint16(a.Port)) //nolint:gosec // a port
 	default:
-		return ""
+		return netip.AddrPort{}
 	}
 }
 
@@ -218,7 +251,7 @@ func address(peer unix.Sockaddr) string {
 // is collected, and ends the connection.
 type skimmed struct {
 	fd     int
-	place  *place
+	guest  *lobby.Guest
 	taken  bool
 	header http.Header
 	status int
@@ -229,7 +262,7 @@ type skimmed struct {
 // close, who then calls release.
 func (c *skimmed) Take() (fd int, release func()) {
 	c.taken = true
-	return c.fd, c.place.release
+	return c.fd, c.guest.Take()
 }
 
 // Header implements http.ResponseWriter.
@@ -257,7 +290,7 @@ func (c *skimmed) finish() {
 	if c.taken {
 		return
 	}
-	defer c.place.release()
+	defer c.guest.Take()()
 	defer unix.Close(c.fd) //nolint:errcheck // nothing depends on it
 	if c.status == 0 && c.body.Len() == 0 {
 		return

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"runtime"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -147,39 +146,6 @@ func TestASkimmedAnswerOutlivesStrayBytes(t *testing.T) {
 	all, err := io.ReadAll(c)
 	if err != nil || !strings.HasSuffix(string(all), "held") {
 		t.Errorf("%q, %v", all, err)
-	}
-}
-
-func TestSkimmedConnectionsAreBounded(t *testing.T) {
-	hold := make(chan struct{})
-	var held atomic.Int32
-	s := skimmer(t, func(o *Options) {
-		o.MaxConnections = 2
-		o.Stream = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			held.Add(1)
-			<-hold
-			fmt.Fprint(w, "held")
-		})
-	})
-	const request = "GET /events HTTP/1.1\r\nHost: x\r\n\r\n"
-	first, second := dial(t, s, request), dial(t, s, request)
-	for held.Load() < 2 {
-		runtime.Gosched()
-	}
-	if got := answered(t, dial(t, s, request)); strings.Contains(got, "200") {
-		t.Errorf("a third connection is served: %s", got)
-	}
-	close(hold)
-	for _, r := range []*bufio.Reader{first, second} {
-		if got := answered(t, r); got != "200 held" {
-			t.Error(got)
-		}
-	}
-	deadline := time.Now().Add(20 * time.Second) // the place is free a moment after the answer
-	for answered(t, dial(t, s, request)) != "200 held" {
-		if time.Now().After(deadline) {
-			t.Fatal("there is never room again")
-		}
 	}
 }
 

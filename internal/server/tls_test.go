@@ -28,7 +28,7 @@ func TestTLS(t *testing.T) {
 	cert, roots := certificate(t)
 	s, err := Listen(Options{
 		Name: "device", Address: "127.0.0.1:0", ReadHeaderTimeout: 300 * time.Millisecond, WriteTimeout: 5 * time.Second,
-		MaxHeaderBytes: 4 << 10, MaxConnections: 3, Metrics: NewMetrics(nil), Logger: slog.New(slog.DiscardHandler),
+		MaxHeaderBytes: 4 << 10, Lobby: roomy("device"), Logger: slog.New(slog.DiscardHandler),
 		TLS: &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12},
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.WriteString(w, "piece\n")
