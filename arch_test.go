@@ -75,6 +75,8 @@ var rules = map[string]rule{
 	"config":  {may: "limits", mods: kong + " " + yaml, why: "packages see plain Options, never the configuration"},
 	"metrics": {mods: prometheus, why: "the registry; each package keeps its own metrics"},
 	"auth":    {may: "event backoff certs", mods: gojwt, why: "turns a credential into an identity; it answers nobody"},
+	"ticket":  {may: "event problem", why: "what lets a browser in once; who may have one is decided elsewhere"},
+	"cors":    {why: "a rule of browsers; it identifies nobody"},
 	"access":  {may: "event problem auth", mods: yaml, why: "who calls the back end; it serves nothing itself"},
 	"certs":   {why: "a certificate that can be exchanged; it knows no listener"},
 	"reload":  {why: "a rhythm; what is in the files is their owners' business"},

@@ -9,6 +9,7 @@ import (
 	"downlink/internal/event"
 	"downlink/internal/eventlog"
 	"downlink/internal/session"
+	"downlink/internal/ticket"
 )
 
 // TestEveryWordIsExplained: whoever searches the troubleshooting page for a
@@ -27,6 +28,9 @@ func TestEveryWordIsExplained(t *testing.T) {
 		heading("refusal", string(r))
 	}
 	for _, f := range auth.Failures() {
+		heading("failure", string(f))
+	}
+	for _, f := range ticket.Failures() {
 		heading("failure", string(f))
 	}
 	for _, r := range event.Reasons() {

@@ -94,9 +94,6 @@ func (d *Door) Enter(w http.ResponseWriter, r *http.Request, as Dialect) (p Pass
 		d.unidentified(w, r, as, err)
 		return Pass{}, false
 	}
-	if id.Cookie != "" {
-		w.Header().Set("Set-Cookie", id.Cookie)
-	}
 	if d.opts.Revoked != nil && d.opts.Revoked(id.Device) {
 		d.opts.Metrics.Revoked.Inc()
 		d.note(r, Outcome{Device: id.Device, Word: Revoked})
@@ -116,7 +113,28 @@ func (d *Door) Enter(w http.ResponseWriter, r *http.Request, as Dialect) (p Pass
 			return Pass{}, false
 		}
 	}
-	return Pass{Identity: id, Start: start}, true
+	return d.redeem(w, r, as, Pass{id, start})
+}
+
+// redeem uses up what lets in once. A request that holds nothing uses up
+// nothing.
+func (d *Door) redeem(w http.ResponseWriter, r *http.Request, as Dialect, p Pass) (Pass, bool) {
+	if p.Redeem == nil || r.Method == http.MethodHead {
+		return p, true
+	}
+	id, cookie, err := p.Redeem(r.Context())
+	if err == nil {
+		p.Start, err = startOf(r, id.Groups) // they may be others
+	}
+	if err != nil {
+		d.unidentified(w, r, as, err)
+		return Pass{}, false
+	}
+	if cookie != "" {
+		w.Header().Set("Set-Cookie", cookie)
+	}
+	p.Identity = id
+	return p, true
 }
 
 const allowed = "GET, HEAD, OPTIONS"

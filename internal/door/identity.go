@@ -1,6 +1,7 @@
 package door
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"time"
@@ -11,7 +12,11 @@ type Identity struct {
 	Device  string
 	Groups  []string  // without prefix
 	Expires time.Time // what it gets ends then; zero: never
-	Cookie  string    // value of a Set-Cookie that the answer has to carry; may be empty
+	// Redeem uses up what lets in only once, after all else. The identity that
+	// it returns is the one that counts then; cookie, if it isn't empty, is the
+	// Set-Cookie that the answer carries. Errors are those of Options.Identify.
+	// Nil: there is nothing to use up.
+	Redeem func(context.Context) (id Identity, cookie string, err error)
 	// Credential is the kind of what was proven, for people: "jwt", "none" …
 	Credential string
 	// Valid reports whether the credential still stands; whoever gives something

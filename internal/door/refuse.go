@@ -17,9 +17,10 @@ type Refusal string
 const (
 	RefusedTooManyStreams Refusal = "streams_per_device"
 	RefusedDraining       Refusal = "draining"
-	RefusedStarting       Refusal = "starting"           // the log hasn't been reached yet
-	RefusedNoKeys         Refusal = "keys_unavailable"   // the keys for tokens haven't been fetched yet
-	RefusedNoCRL          Refusal = "revocation_unknown" // the certificate's issuer has no recent revocation list
+	RefusedStarting       Refusal = "starting"            // the log hasn't been reached yet
+	RefusedNoKeys         Refusal = "keys_unavailable"    // the keys for tokens haven't been fetched yet
+	RefusedNoCRL          Refusal = "revocation_unknown"  // the certificate's issuer has no recent revocation list
+	RefusedNoTickets      Refusal = "tickets_unavailable" // whether the ticket was used can't be known now
 
 	// These have the names of the limits that they come from.
 	RefusedFull           Refusal = "max_connections"
@@ -32,7 +33,7 @@ const (
 // Refusals lists every refusal, for metrics and documentation.
 func Refusals() []Refusal {
 	return []Refusal{
-		RefusedTooManyStreams, RefusedDraining, RefusedStarting, RefusedNoKeys, RefusedNoCRL,
+		RefusedTooManyStreams, RefusedDraining, RefusedStarting, RefusedNoKeys, RefusedNoCRL, RefusedNoTickets,
 		RefusedFull, RefusedAddressFull, RefusedTooFast, RefusedAddressTooFast, RefusedNoDescriptors,
 	}
 }

@@ -20,6 +20,8 @@ const (
 	InvalidOrder       Code = "invalid-order"
 	CrossOrigin        Code = "cross-origin"
 	NotFound           Code = "not-found"
+	InvalidTicket      Code = "invalid-ticket"
+	TicketsOff         Code = "tickets-off"
 	MethodNotAllowed   Code = "method-not-allowed"
 	RequestTimeout     Code = "request-timeout"
 	Conflict           Code = "idempotency-conflict"
@@ -88,6 +90,9 @@ var table = [...]Kind{
 	{InvalidOrder, http.StatusBadRequest, "The order about a device can't be given like this",
 		"Correct what `field` names; docs/protocol.md, Devices, lists the rules.",
 		"The device ID in the path breaks the rules for device IDs, `reason` is too long or holds control characters, or `retry_ms` is out of bounds. Nothing was stored."},
+	{InvalidTicket, http.StatusBadRequest, "The ticket can't be made like this",
+		"Correct the member that `field` names; docs/operate/tickets.md says what a ticket is made of.",
+		"The device or a group isn't one, there are too many groups, or a time is longer than the settings allow. No ticket was made."},
 	{Unauthorized, http.StatusUnauthorized, "The request proves no right to be here",
 		"Send Authorization: Bearer with a publisher's token; docs/operate/publishers.md says how to get one. A device's token doesn't count here.",
 		"backend_auth is on, and the token is missing, unknown, expired, or not for this port. Nothing was stored. Repeating it unchanged fails again."},
@@ -100,6 +105,9 @@ var table = [...]Kind{
 	{NotFound, http.StatusNotFound, "There is nothing at this address",
 		"GET /v1/openapi.yaml lists the addresses of the back end. Devices connect to the other port, to /events.",
 		"The path isn't one of the back end's."},
+	{TicketsOff, http.StatusNotFound, "This gateway makes no tickets",
+		"Add tickets to auth, and set ticket_secret_file to the same secrets on every gateway; docs/operate/tickets.md shows how.",
+		"Tickets are off, as they are unless they are turned on."},
 	{MethodNotAllowed, http.StatusMethodNotAllowed, "The method isn't allowed here",
 		"Use a method that the header Allow names.",
 		"The path is right, the method isn't. Nothing was stored."},

@@ -1,11 +1,13 @@
 package sse
 
 import (
+	"context"
 	"errors"
 	"io"
 	"math"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -97,16 +99,21 @@ func TestWhatEndsFirst(t *testing.T) {
 // TestNobodyPasses: each kind of "no" has its answer, and none leaves a session.
 func TestNobodyPasses(t *testing.T) {
 	var (
-		answer  error
-		revoked bool
+		answer, used error
+		revoked      bool
+		redeemed     atomic.Int32
+		admit        door.Refusal = door.RefusedDraining
 	)
 	r := newRigBehind(t, door.Options{
 		Identify: func(*http.Request) (door.Identity, error) {
-			return door.Identity{Device: "a", Cookie: "ticket=1"}, answer
+			return door.Identity{Device: "a", Redeem: func(context.Context) (door.Identity, string, error) {
+				redeemed.Add(1)
+				return door.Identity{Device: "b", Groups: []string{"g"}}, "ticket=1", used
+			}}, answer
 		},
 		Revoked: func(device string) bool { return revoked && device == "a" },
 		Admit: func(*http.Request, door.Identity) (door.Refusal, time.Duration) {
-			return door.RefusedDraining, time.Second
+			return admit, time.Second
 		},
 	}, nil)
 	check := func(err error, status int, header, value, says string) {
@@ -120,7 +127,7 @@ func TestNobodyPasses(t *testing.T) {
 		if (status == 401 || status == 204) && resp.Header.Get("Cache-Control") != "no-store" {
 			t.Errorf("a %d may be kept by a cache: %v", status, resp.Header)
 		}
-		if got := resp.Header.Get("Set-Cookie"); (got == "") != (answer != nil) {
+		if got := resp.Header.Get("Set-Cookie"); got != "" {
 			t.Errorf("%v sets the cookie %q", answer, got)
 		}
 	}
@@ -132,16 +139,52 @@ func TestNobodyPasses(t *testing.T) {
 	check(nil, 200, "Downlink-Refused", "draining", ": refused: draining")
 	revoked = true
 	check(nil, 204, "Downlink-Refused", "", "")
+	if redeemed.Load() != 0 {
+		t.Errorf("what lets in once was used up %d times by who got nothing", redeemed.Load())
+	}
+	revoked, admit = false, ""
+	used = &door.UnauthorizedError{Status: 401, Reason: "used before"}
+	check(nil, 401, "Downlink-Refused", "", "used before")
+	used = &door.LaterError{Refusal: door.RefusedNoTickets}
+	check(nil, 200, "Downlink-Refused", "tickets_unavailable", ": refused: tickets_unavailable")
 	for name, c := range map[string]struct {
 		counter prometheus.Counter
 		want    float64
 	}{
 		"streams":    {r.metrics.Connections, 0},
-		"rejections": {r.refused.Rejected, 4},
+		"rejections": {r.refused.Rejected, 5},
 		"revoked":    {r.refused.Revoked, 1},
 	} {
 		if n := testutil.ToFloat64(c.counter); n != c.want {
 			t.Errorf("%s: %v are counted, want %v", name, n, c.want)
 		}
+	}
+}
+
+// TestRedeeming: what lets in once is used up by who gets something, whose
+// identity is the one that it then has; and by nothing that holds nothing.
+func TestRedeeming(t *testing.T) {
+	var redeemed atomic.Int32
+	r := newRigBehind(t, door.Options{Identify: func(*http.Request) (door.Identity, error) {
+		return door.Identity{Device: "a", Redeem: func(context.Context) (door.Identity, string, error) {
+			redeemed.Add(1)
+			return door.Identity{Device: "b", Groups: []string{"g"}}, "ticket=1", nil
+		}}, nil
+	}}, nil)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodHead, r.server.URL+"/events", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := r.server.Client().Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != 200 || redeemed.Load() != 0 {
+		t.Errorf("HEAD: %s, used up %d times", resp.Status, redeemed.Load())
+	}
+	_, resp, _ = r.get("/events")
+	if resp.Header.Get("Set-Cookie") != "ticket=1" || resp.Header.Get(door.GroupsHeader) != door.GroupsValue([]string{"g"}) || redeemed.Load() != 1 {
+		t.Errorf("%v, used up %d times", resp.Header, redeemed.Load())
 	}
 }
