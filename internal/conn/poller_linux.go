@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/netip"
 	"os"
-	"slices"
 	"sync"
 	"syscall"
 
@@ -54,6 +53,7 @@ func (p *poller) add(c *light) error {
 		p.conns = append(p.conns, make([]*light, max(len(p.conns), 256))...)
 	}
 	p.conns[c.fd] = c
+	c.watch = int32(c.fd) + 1 //nolint:gosec // descriptors are small
 	p.mu.Unlock()
 	return p.control(c, unix.EPOLL_CTL_ADD, interest)
 }
@@ -76,6 +76,7 @@ func (p *poller) remove(c *light) {
 	defer p.mu.Unlock()
 	if c.fd < len(p.conns) && p.conns[c.fd] == c {
 		p.conns[c.fd] = nil
+		c.watch = 0
 	}
 }
 
@@ -90,17 +91,15 @@ func (p *poller) each(f func(*light)) {
 	}
 }
 
-// peer is the address of a connection's other end; false if it isn't watched. It
-// looks for the connection, because a descriptor that the connection says it has
-// may be another's by now: under the lock it can't be.
+// peer is the address of a connection's other end; false if it isn't watched.
+// Under the lock its descriptor can't become another's.
 func (p *poller) peer(c *light) (address string, secured, ok bool) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	fd := slices.Index(p.conns, c)
-	if fd < 0 {
+	if c.watch == 0 {
 		return "", false, false
 	}
-	return peerName(fd), c.secured != nil, true
+	return peerName(int(c.watch) - 1), c.secured != nil, true
 }
 
 func peerName(fd int) string {

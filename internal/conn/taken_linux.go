@@ -35,6 +35,9 @@ type light struct {
 	watched bool     // the poller watches for room
 	lags    bool     // the socket was full, and the peer hasn't taken everything since
 
+	// Guarded by the poller's mutex.
+	watch int32 // the descriptor while it is watched, plus one; 0: it isn't
+
 	// Guarded by the wheel's mutex.
 	slot       int // -1: not scheduled
 	next, prev *light
@@ -247,15 +250,16 @@ func (c *light) step(news uint32, s *scratch) (over bool, err error) {
 	return false, nil
 }
 
-// end closes the connection and tells the stream. The driver's table forgets
-// it before its descriptor can become another's.
+// end tells the stream and closes the connection: whoever sees it closed and
+// comes back at once must not meet its own old stream. The driver's table
+// forgets it before its descriptor can become another's.
 func (c *light) end(err error) {
 	l := c.driver
 	l.wheel.remove(c)
+	c.rest = nil
+	c.stream.Closed(err)
 	l.poller.remove(c)
 	unix.Close(c.fd) //nolint:errcheck // there is nothing left to do about it
 	c.release()
-	c.rest = nil
-	c.stream.Closed(err)
 	l.leave()
 }

@@ -84,6 +84,9 @@ func (h *Handler) poll(w http.ResponseWriter, r *http.Request, pass door.Pass, w
 		h.refuse(w, r, pass.Device, door.RefusedTooManyStreams)
 		return
 	}
+	if h.opts.Door.Revoked(pass.Device) {
+		s.End(session.Revoked) // it came in while the order did
+	}
 	h.opts.Metrics.Active.Inc()
 	// The session ends before its answer goes out: a client that asks again at
 	// once must not meet its own last poll.

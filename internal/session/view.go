@@ -43,11 +43,15 @@ type View struct {
 	Oldest   event.ID // of what is pending; zero without
 	Resync   bool     // a resync waits for the sink
 	Ended    EndReason
+	JSON     bool // see Options
 }
+
+// Device is whose session it is.
+func (s *Session) Device() string { return s.device }
 
 // View looks at the session.
 func (s *Session) View() View {
-	v := View{}
+	v := View{JSON: s.opts.JSON}
 	v.Address, v.Protocol = s.sink.Peer()
 	v.Since = time.Unix(int64(s.facts.since), 0)
 	if s.facts.expires > 0 {

@@ -36,6 +36,8 @@ type Options struct {
 	Roster  *session.Roster // of the gateway: who stands in it can be ended
 	Retry   time.Duration   // base of the retry field, jittered by half
 	MaxAge  time.Duration   // of a connection, jittered by a fifth; 0: no limit
+	// Ended is told of each session that has ended. Nil: nobody is.
+	Ended   func(*session.Session)
 	Metrics *Metrics
 	Logger  *slog.Logger
 }
@@ -107,6 +109,7 @@ func keepOpen(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) stream(w http.ResponseWriter, r *http.Request, pass door.Pass) {
 	c := h.opts.Driver.New(r)
 	s := session.New(pass.Device, c, &h.opts.Session)
+	s.Know(session.Facts{Since: time.Now(), Expires: pass.Expires, Credential: pass.Credential})
 	if !h.opts.Roster.Add(s, pass.Valid) {
 		h.refuse(w, r, pass.Device, door.RefusedDraining)
 		return
@@ -185,6 +188,9 @@ func (s *stream) Closed(err error) {
 	h.opts.Roster.Remove(s.Session)
 	h.opts.Metrics.Active.Dec()
 	h.opts.Metrics.ended(s.Ended())
+	if h.opts.Ended != nil {
+		h.opts.Ended(s.Session)
+	}
 	h.opts.Logger.Debug("session ended", "session", s.Session, "reason", s.Ended())
 }
 
