@@ -57,6 +57,7 @@ func options(c *config.Config, version string, logger *slog.Logger) gateway.Opti
 	return gateway.Options{
 		Identity:          identity(c),
 		Certificate:       gateway.CertFiles{Cert: c.TLSCert, Key: c.TLSKey, NoHTTP2: c.HTTP1},
+		Entrance:          gateway.EntranceOptions{TrustedProxies: c.Proxies()},
 		Listen:            c.Listen,
 		BackendListen:     c.BackendListen,
 		ReadHeaderTimeout: c.ReadHeaderTimeout,

@@ -152,5 +152,5 @@ var table = [...]Kind{
 		"The log was closed because this gateway stops. Nothing was stored for the shards in `errors`."},
 	{BackendFull, http.StatusServiceUnavailable, "The back end holds as many connections as it may",
 		"Keep connections open and use them again instead of opening one for each request; or give the gateway more file descriptors (ulimit -n), of which the back end has a sixteenth.",
-		"A request on a new connection, while downlink_listener_admitted{listener=\"back-end\"} is at downlink_listener_connections_limit, or the process is out of descriptors. Nothing was stored, and the connection is closed. Health is answered all the same. Repeat it after Retry-After seconds."},
+		"A request on a new connection, while downlink_limit_used{name=\"backend_connections\"} is at downlink_limit, or the process is out of descriptors. Nothing was stored, and the connection is closed. Health is answered all the same. Repeat it after Retry-After seconds."},
 }
