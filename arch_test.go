@@ -80,13 +80,14 @@ var rules = map[string]rule{
 	"access":  {may: "event problem auth", mods: yaml, why: "who calls the back end; it serves nothing itself"},
 	"certs":   {why: "a certificate that can be exchanged; it knows no listener"},
 	"reload":  {why: "a rhythm; what is in the files is their owners' business"},
+	"trail":   {why: "remembers what it is told; it knows neither sessions nor doors"},
 	"peer":    {why: "addresses and what proxies say of them; it counts nobody"},
 	"lobby":   {may: "peer backoff", why: "who is in and who may come in; it knows neither HTTP nor sockets"},
 	"server":  {may: "problem lobby peer", mods: xsys + " " + xnet, why: "listeners and their limits; what is served is handed in"},
 
 	// Assembly.
 	"gateway": {
-		may:  "event frame problem openapi backoff eventlog eventlog/redislog eventlog/filelog publish control revoked tail sweep shard session conn door sse poll metrics server lobby peer auth certs reload limits",
+		may:  "event frame problem openapi backoff eventlog eventlog/redislog eventlog/filelog publish control revoked tail sweep shard session conn door sse poll trail metrics server lobby peer auth certs reload limits",
 		mods: prometheus,
 		why:  "the one place that knows every stage's concrete type; it takes Options too, so that a test can run three in one process",
 	},

@@ -94,6 +94,8 @@ type Config struct {
 	MaxHeader      Bytes `name:"max-header-bytes" default:"16KiB" group:"Limits" allowed:"4KiB to 1MiB" help:"Size of a request's header, on both ports." price:"A large token needs room; more lets each hostile client take more memory." limit:"restart" unit:"bytes" reached:"431, and the connection is closed."`
 	MaxStreams     int   `name:"max-concurrent-streams" default:"250" group:"Limits" allowed:"1 to 100000" help:"HTTP/2 streams of one connection at the same time." price:"Less makes a proxy that joins many devices on one connection open more of them." limit:"restart" unit:"streams" reached:"The client holds further requests back, or opens another connection; one that sends them all the same has them reset (REFUSED_STREAM)."`
 
+	TrailEntries int `name:"trail-entries" default:"10000" group:"Output" allowed:"100 to 1000000" help:"Entries that are remembered of what lately happened to devices here (ends, refusals, failed identities), for downlink explain; as many again of requests that proved no identity." price:"An entry takes about 150 bytes." limit:"running" unit:"entries" reached:"The device of which nothing was heard for longest loses its oldest entry."`
+
 	LogLevel  string `name:"log-level" default:"info" group:"Output" allowed:"one of: debug, info, warn, error" help:"Least level that is logged." price:"debug tells of single connections."`
 	LogFormat string `name:"log-format" default:"text" group:"Output" allowed:"one of: text, json" help:"Form of the log lines on standard error."`
 }

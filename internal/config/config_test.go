@@ -45,7 +45,7 @@ func TestDefaultsAreThoseOfTheDesign(t *testing.T) {
 		HotWindow: 64 << 20, PublishLimit: 5 * time.Second, MaxEvent: 1 << 20,
 		Keepalive: 20 * time.Second, WriteTimeout: 30 * time.Second, Retry: 3 * time.Second,
 		Driver: "light", Streams: 4, Pending: 256, PendingBytes: 1 << 20,
-		MaxHandshakes: 4096, MaxHeader: 16 << 10, MaxStreams: 250,
+		MaxHandshakes: 4096, MaxHeader: 16 << 10, MaxStreams: 250, TrailEntries: 10_000,
 		LogLevel: "info", LogFormat: "text",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

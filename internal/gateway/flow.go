@@ -10,8 +10,8 @@ import (
 
 	"downlink/internal/conn"
 	"downlink/internal/control"
-	"downlink/internal/door"
 	"downlink/internal/eventlog"
+	"downlink/internal/poll"
 	"downlink/internal/publish"
 	"downlink/internal/revoked"
 	"downlink/internal/session"
@@ -19,6 +19,7 @@ import (
 	"downlink/internal/sse"
 	"downlink/internal/sweep"
 	"downlink/internal/tail"
+	"downlink/internal/trail"
 )
 
 // flow is everything between the log and the two endpoints.
@@ -28,7 +29,9 @@ type flow struct {
 	tail    *tail.Tail
 	driver  conn.Driver
 	events  *sse.Handler
+	polls   *poll.Handler
 	roster  *session.Roster
+	trail   *trail.Trail
 	publish *publish.Handler
 	revoked *revoked.Set
 	control *control.Handler
@@ -63,17 +66,8 @@ func startFlow(o Options, log eventlog.Log, lists *revoked.Set, c *credentials, 
 		Orders:  orders{f.shards, lists},
 		Metrics: m.tail, Logger: o.Logger.With("part", "tail"),
 	})
-	f.events = sse.New(sse.Options{
-		Door: door.New(door.Options{
-			Identify: c.identify, Revoked: lists.Has, Approach: approach, Admit: admit,
-			Held: o.Entrance.held, Retry: o.Retry, Metrics: m.door,
-		}),
-		Shards: f.shards, Driver: f.driver,
-		Session: session.Options{MaxPending: o.Limits.Value(pendingEvents), MaxBytes: o.Limits.Value(pendingBytes)},
-		Roster:  f.roster,
-		Retry:   o.Retry, MaxAge: o.MaxConnectionAge,
-		Metrics: m.sse, Logger: o.Logger.With("part", "sse"),
-	})
+	f.trail = trail.New(trail.Options{Entries: o.Limits.Value(trailEntries), Metrics: m.trail})
+	f.openToDevices(o, c, m)
 	c.onChange(f.roster.EndWithdrawn)
 	f.publish = publish.New(publish.Options{
 		Log: log, Shards: log.Shards(), MaxEventBytes: o.Limits.Value(eventBytes),

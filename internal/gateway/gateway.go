@@ -23,6 +23,7 @@ import (
 	"downlink/internal/eventlog"
 	"downlink/internal/limits"
 	"downlink/internal/metrics"
+	"downlink/internal/poll"
 	"downlink/internal/problem"
 	"downlink/internal/publish"
 	"downlink/internal/server"
@@ -76,9 +77,10 @@ type Gateway struct {
 	registry *prometheus.Registry
 	metrics  instruments
 	identity *credentials
-	starting http.Handler // answers devices until the log has been reached
-	device   *server.Server
-	backend  *server.Server
+	// These answer devices until the log has been reached.
+	starting, startingPolls http.Handler
+	device                  *server.Server
+	backend                 *server.Server
 
 	flow    atomic.Pointer[flow] // nil until the log has been reached
 	leaving atomic.Bool
@@ -96,7 +98,8 @@ func New(o Options) (*Gateway, error) {
 	if g.identity, err = openCredentials(o, g.metrics); err != nil {
 		return nil, err
 	}
-	g.starting = sse.Starting(door.New(door.Options{Retry: o.Retry, Metrics: g.metrics.door}))
+	early := door.New(door.Options{Retry: o.Retry, Metrics: g.metrics.door})
+	g.starting, g.startingPolls = sse.Starting(early), poll.Starting(early)
 	devices, backend, err := shareDescriptors()
 	if err != nil {
 		return nil, err
@@ -121,7 +124,7 @@ func New(o Options) (*Gateway, error) {
 func (g *Gateway) devices(s share) server.Options {
 	o := server.Options{
 		Name: deviceListener, Address: g.opts.Listen, Lobby: g.deviceLobby(), Reserve: s.reserve,
-		Handler: server.Device(http.HandlerFunc(g.events), g.Ready), TLS: g.identity.tls(),
+		Handler: server.Device(g.deviceRoutes(), g.Ready), TLS: g.identity.tls(),
 	}
 	if g.opts.Driver != ordinaryDriver && o.TLS == nil {
 		o.Stream, o.StreamPath = http.HandlerFunc(g.events), sse.Path
@@ -274,6 +277,15 @@ func (g *Gateway) events(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	g.starting.ServeHTTP(w, r)
+}
+
+// polls serves GET /poll.
+func (g *Gateway) polls(w http.ResponseWriter, r *http.Request) {
+	if f := g.flow.Load(); f != nil {
+		f.polls.ServeHTTP(w, r)
+		return
+	}
+	g.startingPolls.ServeHTTP(w, r)
 }
 
 // publish serves POST /v1/events.

@@ -12,6 +12,7 @@ const (
 	publisherRate = "publish_rate_per_token"
 	targetRate    = "publish_rate_per_device"
 	headerBytes   = "max_header_bytes"
+	trailEntries  = "trail_entries"
 )
 
 // bindLimits joins the limits with what the process was given, and registers

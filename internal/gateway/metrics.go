@@ -12,6 +12,7 @@ import (
 	"downlink/internal/eventlog/redislog"
 	"downlink/internal/lobby"
 	"downlink/internal/metrics"
+	"downlink/internal/poll"
 	"downlink/internal/publish"
 	"downlink/internal/reload"
 	"downlink/internal/revoked"
@@ -19,6 +20,7 @@ import (
 	"downlink/internal/sse"
 	"downlink/internal/sweep"
 	"downlink/internal/tail"
+	"downlink/internal/trail"
 )
 
 // instruments are the parts' metrics. They exist from the start, before the
@@ -34,6 +36,8 @@ type instruments struct {
 	sweep   *sweep.Metrics
 	door    *door.Metrics
 	sse     *sse.Metrics
+	poll    *poll.Metrics
+	trail   *trail.Metrics
 	lobby   *lobby.Metrics
 	auth    *auth.Metrics
 	certs   *certs.Metrics
@@ -52,6 +56,8 @@ func newInstruments(reg prometheus.Registerer) instruments {
 		sweep:   sweep.NewMetrics(reg),
 		door:    door.NewMetrics(reg),
 		sse:     sse.NewMetrics(reg),
+		poll:    poll.NewMetrics(reg),
+		trail:   trail.NewMetrics(reg),
 		lobby:   lobby.NewMetrics(reg, deviceListener, backendListener),
 		auth:    auth.NewMetrics(reg),
 		certs:   certs.NewMetrics(reg),

@@ -7,8 +7,10 @@ import (
 	"downlink/internal/limits"
 	"downlink/internal/metrics"
 	"downlink/internal/openapi"
+	"downlink/internal/poll"
 	"downlink/internal/publish"
 	"downlink/internal/server"
+	"downlink/internal/sse"
 )
 
 // routes are what the back end's port serves. Everything under /v1/ but the
@@ -24,6 +26,14 @@ func (g *Gateway) routes() []server.Route {
 		{Method: http.MethodGet, Path: limits.Path, Handler: g.admin(limits.Show(g.opts.Limits))},
 		{Method: http.MethodPatch, Path: limits.Path, Handler: g.admin(limits.Apply(g.opts.Limits, g.opts.Logger.With("part", "limits")))},
 		{Method: http.MethodGet, Path: "/metrics", Handler: metrics.Handler(g.registry, g.opts.Logger)},
+	}
+}
+
+// deviceRoutes are what the devices' port serves beside health.
+func (g *Gateway) deviceRoutes() []server.Route {
+	return []server.Route{
+		{Path: sse.Path, Handler: http.HandlerFunc(g.events)},
+		{Path: poll.Path, Handler: http.HandlerFunc(g.polls)},
 	}
 }
 

@@ -14,15 +14,18 @@ import (
 // Ready says whether the gateway can serve devices, and if not, why.
 type Ready func() (ok bool, why string)
 
-// Device is what the devices' port serves.
-func Device(events http.Handler, ready Ready) http.Handler {
+// Device is what the devices' port serves: the routes, which answer every
+// method, and health.
+func Device(routes []Route, ready Ready) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("/events", events)
+	for _, r := range routes {
+		mux.Handle(r.Path, r.Handler)
+	}
 	health(mux, ready)
 	return prompt(mux)
 }
 
-// A Route is what is served at a path of the back end's port.
+// A Route is what is served at a path of one of the ports.
 type Route struct {
 	// Method that Handler answers; GET is for HEAD too. Others get a 405. Empty:
 	// Handler answers every method, and bounds its own time.

@@ -167,7 +167,7 @@ func TestHealth(t *testing.T) {
 	}
 	health := func() (bool, string) { return ready, why }
 	for name, h := range map[string]http.Handler{
-		"device":   Device(answering("events"), health),
+		"device":   Device([]Route{{Path: "/events", Handler: answering("events")}}, health),
 		"back end": Backend([]Route{{Method: "GET", Path: "/metrics", Handler: answering("metrics")}}, everybody, health),
 	} {
 		s := start(t, h)
@@ -199,7 +199,7 @@ func TestBodiesThatNobodyAskedFor(t *testing.T) {
 	nothing := http.NotFoundHandler()
 	ready := func() (bool, string) { return true, "" }
 	for name, s := range map[string]*Server{
-		"device":   start(t, Device(nothing, ready)),
+		"device":   start(t, Device(nil, ready)),
 		"back end": start(t, Backend([]Route{{Method: "GET", Path: "/metrics", Handler: nothing}}, everybody, ready)),
 	} {
 		for _, target := range []string{"POST /healthz", "GET /healthz", "GET /nothing", "POST /metrics"} {
