@@ -344,6 +344,16 @@ func TestHostileTokens(t *testing.T) {
 		"kid is a list":        {raw(`{"alg":"HS256","kid":["a"]}`, `{}`), TokenMalformed},
 		"crit":                 {raw(`{"alg":"HS256","crit":["exp"]}`, payload(t, nil)), TokenMalformed},
 		"unencoded payload":    {raw(`{"alg":"HS256","b64":false,"crit":["b64"]}`, payload(t, nil)), TokenMalformed},
+		"alg twice":            {raw(`{"alg":"none","alg":"HS256"}`, payload(t, nil)), TokenMalformed},
+		"alg twice, escaped":   {raw(`{"alg":"HS256","\u0061lg":"HS256"}`, payload(t, nil)), TokenMalformed},
+		"kid twice":            {raw(`{"alg":"HS256","kid":"a","kid":"b"}`, payload(t, nil)), TokenMalformed},
+		"kid is a path":        {raw(`{"alg":"HS256","kid":"../../../../dev/null"}`, payload(t, nil)), ""}, // a secret has no ID: it isn't looked for
+		"exp twice":            {raw(hs, `{"sub":"a","exp":1,"exp":9999999999}`), TokenMalformed},
+		"sub twice":            {raw(hs, `{"sub":"a","sub":"b","exp":9999999999}`), TokenMalformed},
+		"groups twice":         {raw(hs, `{"sub":"a","groups":[],"groups":["x"],"exp":9999999999}`), TokenMalformed},
+		"another twice":        {raw(hs, `{"sub":"a","x":1,"x":2,"exp":9999999999}`), ""},
+		"its own key":          {raw(`{"alg":"HS256","jwk":{"kty":"oct","k":"AAAA"},"x5c":["AAAA"],"jku":"http://127.0.0.1:1/","x5u":"http://127.0.0.1:1/"}`, payload(t, nil)), ""}, // it means nothing
+		"JSON form":            {`{"payload":"` + parts[1] + `","protected":"` + parts[0] + `","signature":"` + parts[2] + `"}`, TokenMalformed},
 		"payload no object":    {raw(hs, `"sub"`), TokenMalformed},
 		"payload no UTF-8":     {raw(hs, "{\"sub\":\"a\xff\",\"exp\":9999999999}"), TokenMalformed},
 		"deep payload":         {raw(hs, strings.Repeat("[", 20000)), TokenMalformed},

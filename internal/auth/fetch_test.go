@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -13,7 +14,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/golang-jwt/jwt/v5"
 )
@@ -97,8 +100,10 @@ func TestIssuerThatMisbehaves(t *testing.T) {
 		fmt.Fprint(w, good)
 	}))
 	t.Cleanup(plain.Close)
-	mode := ""
+	var told atomic.Value
+	told.Store("")
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mode := told.Load()
 		switch {
 		case mode == "good" || r.URL.Path == "/elsewhere":
 			fmt.Fprint(w, good)
@@ -117,6 +122,17 @@ func TestIssuerThatMisbehaves(t *testing.T) {
 		case mode == "cut":
 			w.Header().Set("Content-Length", "9999")
 			fmt.Fprint(w, good)
+		case mode == "hang":
+			<-r.Context().Done()
+		case mode == "drip":
+			for n := 0; r.Context().Err() == nil; n++ {
+				fmt.Fprint(w, good[n%len(good)])
+				_ = http.NewResponseController(w).Flush()
+				select {
+				case <-time.After(10 * time.Millisecond):
+				case <-r.Context().Done():
+				}
+			}
 		case mode == "to http":
 			http.Redirect(w, r, plain.URL, http.StatusFound)
 		case mode == "to https":
@@ -138,7 +154,7 @@ func TestIssuerThatMisbehaves(t *testing.T) {
 		{"error", "500"}, {"page", "no JSON Web Key Set"}, {"empty object", "no JSON Web Key Set"}, {"empty set", "no key"}, {"secrets", "no key"},
 		{"huge", "1 MiB"}, {"cut", "EOF"}, {"to http", "from https to http"}, {"loop", "loop"},
 	} {
-		mode = c.mode
+		told.Store(c.mode)
 		ring, err := f.fetch(t.Context())
 		if c.want == "" {
 			if err != nil || len(ring) != 6 {
@@ -149,6 +165,15 @@ func TestIssuerThatMisbehaves(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), f.url.Host) || strings.Contains(err.Error(), "M4RK3R") {
 			t.Errorf("%s: %v, want %q", c.mode, err, c.want)
 		}
+	}
+	for _, mode := range []string{"hang", "drip"} {
+		told.Store(mode)
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		began := time.Now()
+		if _, err := f.fetch(ctx); !errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "M4RK3R") || time.Since(began) > 5*time.Second {
+			t.Errorf("%s: %v after %v", mode, err, time.Since(began))
+		}
+		cancel()
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

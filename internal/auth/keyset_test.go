@@ -73,6 +73,13 @@ func setOf(i *issuer, o Options) *keySet {
 func runVerifier(t *testing.T, i *issuer) *Verifier {
 	t.Helper()
 	v := setVerifier(i)
+	start(t, v)
+	return v
+}
+
+// start keeps a verifier's sets fresh until the test ends.
+func start(t *testing.T, v *Verifier) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var ended sync.WaitGroup
 	ended.Go(func() {
@@ -81,7 +88,6 @@ func runVerifier(t *testing.T, i *issuer) *Verifier {
 		}
 	})
 	t.Cleanup(func() { cancel(); ended.Wait() })
-	return v
 }
 
 func es256(t *testing.T, kid string, k *ecdsa.PrivateKey, claims map[string]any) string {

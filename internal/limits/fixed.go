@@ -73,6 +73,9 @@ func credentialLimits() []Definition {
 		{Name: "keys_tried", Source: "auth.maxTried", Default: 16, Unit: "keys", Help: "Keys that a token which names none (kid) is tried with.", Reached: "401 with the failure token_key, if there are more. Give the keys a kid."},
 		{Name: "rsa_key_bytes", Source: "auth.maxRSABytes", Default: 1024, Unit: "bytes", Help: "Length of an RSA key: checking a signature of a longer one takes milliseconds.", Reached: "The key isn't used; the gateway's log says so."},
 		{Name: "key_file_bytes", Source: "auth.maxFileBytes", Default: 1 << 20, Unit: "bytes", Help: "Length of a file of keys.", Reached: "The gateway doesn't start; while it runs, what was read before stays in use."},
+		{Name: "device_tokens_file_bytes", Source: "auth.maxTokensBytes", Default: 16 << 20, Unit: "bytes", Help: "Length of device_tokens_file: about a hundred thousand lines.", Reached: "As for key_file_bytes."},
+		{Name: "client_certificate_files_bytes", Source: "certs.maxFileBytes", Default: 32 << 20, Unit: "bytes", Help: "Length of tls_client_ca_file, and of tls_client_crl_file: about half a million revoked certificates.", Reached: "As for key_file_bytes."},
+		{Name: "client_certificates_shown", Source: "certs.maxShown", Default: 8, Unit: "certificates", Help: "Certificates that a client may show: its own and those above it.", Reached: "401 with the failure certificate_untrusted."},
 		{Name: "key_set_bytes", Source: "auth.maxKeySetBytes", Default: 1 << 20, Unit: "bytes", Help: "Length of a fetched key set.", Reached: "The fetch fails (downlink_jwks_fetches_total) and what was fetched before stays in use."},
 	}
 }
