@@ -49,6 +49,7 @@ var rules = map[string]rule{
 	"frame":   {may: "event", why: "bytes on the wire, for the gateway and for device clients alike"},
 	"problem": {why: "an error document says what happened, not who made it happen"},
 	"backoff": {why: "arithmetic"},
+	"fdtable": {mods: xsys, why: "one question to the system, for a gateway and for the load generator alike"},
 
 	// The log.
 	"eventlog":          {may: "event", why: "the contract knows no store"},
@@ -87,7 +88,7 @@ var rules = map[string]rule{
 
 	// Assembly.
 	"gateway": {
-		may:  "event frame problem openapi backoff eventlog eventlog/redislog eventlog/filelog publish control revoked tail sweep shard session conn door sse poll trail metrics server lobby peer auth certs reload limits",
+		may:  "event frame problem openapi backoff eventlog eventlog/redislog eventlog/filelog publish control revoked tail sweep shard session conn door sse poll trail metrics server lobby peer auth certs reload limits fdtable",
 		mods: prometheus,
 		why:  "the one place that knows every stage's concrete type; it takes Options too, so that a test can run three in one process",
 	},
@@ -103,7 +104,7 @@ var rules = map[string]rule{
 	"load/ledger":   {why: "accounts know neither time nor connections"},
 	"load/watch":    {why: "reads what the system says"},
 	"load/results":  {mods: hdr, why: "figures and how they are shown"},
-	"load":          {may: "event load/wire load/template load/fleet load/producer load/ledger load/watch load/results", mods: hdr + " " + xsys, why: "scenarios; nothing of the gateway may come along, or it would measure itself"},
+	"load":          {may: "event fdtable load/wire load/template load/fleet load/producer load/ledger load/watch load/results", mods: hdr + " " + xsys, why: "scenarios; nothing of the gateway may come along, or it would measure itself"},
 
 	// For other programs, and for tests.
 	"client":              {may: "event frame backoff", why: "public: none of ours may show in its API, nothing of the gateway may come along"},

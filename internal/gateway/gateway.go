@@ -21,6 +21,7 @@ import (
 	"downlink/internal/backoff"
 	"downlink/internal/door"
 	"downlink/internal/eventlog"
+	"downlink/internal/fdtable"
 	"downlink/internal/limits"
 	"downlink/internal/metrics"
 	"downlink/internal/poll"
@@ -104,6 +105,7 @@ func New(o Options) (*Gateway, error) {
 	if err != nil {
 		return nil, err
 	}
+	fdtable.Grow(devices.process)
 	g.bindLimits(devices, backend)
 	g.device, err = g.listen(g.devices(devices))
 	if err != nil {
