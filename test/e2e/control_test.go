@@ -1,0 +1,196 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"downlink/internal/testkit"
+)
+
+// obeyed is how long an order may take to be obeyed by every gateway, once it
+// can reach the log; the rest is for a loaded machine.
+const obeyed = 2*time.Second + 2*time.Second
+
+// order gives an order about a device.
+func order(t *testing.T, g *testkit.Gateway, method, device, what string) (status int, answer string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, g.Backend+"/v1/devices/"+device+"/"+what, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Close = true
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(text)
+}
+
+func mustOrder(t *testing.T, g *testkit.Gateway, method, device, what string) {
+	t.Helper()
+	if status, answer := order(t, g, method, device, what); status != http.StatusOK {
+		t.Fatalf("%s %s of %s: %d %s", method, what, device, status, answer)
+	}
+}
+
+func events(t *testing.T, g *testkit.Gateway, device string) int {
+	t.Helper()
+	s := testkit.Open(t, g.Device+"/events?device="+device, "")
+	s.Close()
+	return s.Status
+}
+
+// TestRevokedWhileAGatewayIsFrozen: it obeys when it thaws, and one that was
+// revoked and restored meanwhile never gets the 204 that would stop it for good.
+func TestRevokedWhileAGatewayIsFrozen(t *testing.T) {
+	t.Parallel()
+	redis := testkit.StartRedis(t)
+	a, b := program.StartGateway(t, args("--log", redis.URL())...), program.StartGateway(t, args("--log", redis.URL())...)
+	s := testkit.Open(t, a.Device+"/events?device=demo", "")
+	s.Until(resync)
+	sibling := siblingOf("demo")
+	spared := testkit.Open(t, a.Device+"/events?device="+sibling, "")
+	spared.Until(resync)
+
+	a.Stop()
+	mustOrder(t, b, http.MethodPost, "demo", "revoke")
+	mustOrder(t, b, http.MethodPost, sibling, "revoke")
+	mustOrder(t, b, http.MethodDelete, sibling, "revoke")
+	thawed := time.Now()
+	a.Cont()
+	s.Rest()
+	if took := time.Since(thawed); took > obeyed {
+		t.Errorf("after the thaw the device was cut after %v", took)
+	}
+	if status := events(t, a, "demo"); status != http.StatusNoContent {
+		t.Errorf("a revoked device gets %d", status)
+	}
+	publish(t, b, sibling, "still there")
+	spared.Until("data: still there")
+	if status := events(t, a, sibling); status != http.StatusOK {
+		t.Errorf("a device that was restored gets %d", status)
+	}
+	if n := a.Metric(`downlink_session_ends_total{reason="revoked"}`); n != 1 {
+		t.Errorf("%v sessions ended as revoked", n)
+	}
+}
+
+// TestRevocationLasts: over the crash of every gateway, and of Redis with its
+// append-only file; and while Redis is away.
+func TestRevocationLasts(t *testing.T) {
+	t.Parallel()
+	redis := testkit.StartRedis(t, testkit.RedisConfig("appendonly yes", "appendfsync always"))
+	a, b := program.StartGateway(t, args("--log", redis.URL(), "--publish-timeout", "1s")...), program.StartGateway(t, args("--log", redis.URL(), "--publish-timeout", "1s")...)
+	s := testkit.Open(t, b.Device+"/events?device=demo", "")
+	s.Until(resync)
+	mustOrder(t, a, http.MethodPost, "demo", "revoke")
+	a.Kill9()
+	s.Rest()
+
+	redis.Kill9()
+	if status := events(t, b, "demo"); status != http.StatusNoContent {
+		t.Errorf("with Redis away a revoked device gets %d", status)
+	}
+	begun := time.Now()
+	if status, answer := order(t, b, http.MethodPost, "other", "revoke"); status != http.StatusServiceUnavailable || !strings.Contains(answer, "hint") {
+		t.Errorf("an order with Redis away: %d %s", status, answer)
+	} else if took := time.Since(begun); took > 1*time.Second+obeyed {
+		t.Errorf("its answer took %v", took)
+	}
+	redis.Start()
+	b.Kill9()
+	c := program.StartGateway(t, args("--log", redis.URL(), "--publish-timeout", "1s")...)
+	if status := events(t, c, "demo"); status != http.StatusNoContent {
+		t.Errorf("after all restarts a revoked device gets %d", status)
+	}
+	if status := events(t, c, "other"); status != http.StatusOK {
+		t.Errorf("a device whose order was not confirmed gets %d", status)
+	}
+	mustOrder(t, c, http.MethodDelete, "demo", "revoke")
+	testkit.Eventually(t, "the device gets in again", func() bool { return events(t, c, "demo") == http.StatusOK })
+}
+
+// TestRevocationInTheEmbeddedLogLasts over a crash right after the answer.
+func TestRevocationInTheEmbeddedLogLasts(t *testing.T) {
+	t.Parallel()
+	log := "file:" + t.TempDir()
+	g := program.StartGateway(t, args("--log", log)...)
+	mustOrder(t, g, http.MethodPost, "demo", "revoke")
+	mustOrder(t, g, http.MethodPost, "other", "revoke")
+	mustOrder(t, g, http.MethodDelete, "other", "revoke")
+	g.Kill9()
+	g = program.StartGateway(t, args("--log", log)...)
+	if revoked, restored := events(t, g, "demo"), events(t, g, "other"); revoked != 204 || restored != 200 {
+		t.Errorf("after a crash the revoked device gets %d, the restored one %d", revoked, restored)
+	}
+	status, list := testkit.Get(t, g.Backend+"/v1/revoked")
+	var answer struct{ Devices []struct{ Device string } }
+	if err := json.Unmarshal([]byte(list), &answer); status != 200 || err != nil || len(answer.Devices) != 1 || answer.Devices[0].Device != "demo" {
+		t.Errorf("the list: %d %s %v", status, list, err)
+	}
+}
+
+// TestCredentialsThatExpireTogether: their streams end one after another, and
+// their devices are told to come back at different times. Over both versions of
+// HTTP.
+func TestCredentialsThatExpireTogether(t *testing.T) {
+	t.Parallel()
+	g := startGuarded(t)
+	const each = 40
+	expires := time.Now().Add(8 * time.Second).Truncate(time.Second)
+	var (
+		mu      sync.Mutex
+		ends    []time.Duration
+		retries []int
+		wg      sync.WaitGroup
+	)
+	lastRetry := regexp.MustCompile(`retry: (\d+)\s*$`)
+	for _, http2 := range []bool{false, true} {
+		transport := g.transport(http2)
+		for i := range each {
+			token := testkit.HS256(deviceSecret, fmt.Sprintf("till-%v-%d", http2, i), time.Until(expires)+time.Millisecond, "")
+			s := g.open(transport, "/events", bearer(token))
+			s.Until(": downlink")
+			wg.Go(func() {
+				rest := s.Rest()
+				mu.Lock()
+				defer mu.Unlock()
+				ends = append(ends, time.Since(expires))
+				if m := lastRetry.FindStringSubmatch(rest); m == nil {
+					t.Errorf("HTTP/2 %v: an expired stream ended with %q", http2, rest)
+				} else if ms, err := strconv.Atoi(m[1]); err == nil {
+					retries = append(retries, ms)
+				}
+			})
+		}
+	}
+	if late := time.Since(expires); late > 0 {
+		t.Logf("the last stream was opened %v after its credential had expired", late)
+	}
+	wg.Wait()
+	slices.Sort(ends)
+	slices.Sort(retries)
+	if len(ends) != 2*each || ends[0] < 0 || ends[len(ends)-1] > 5*time.Second+obeyed {
+		t.Errorf("%d streams ended, from %v to %v after their expiry", len(ends), ends[0], ends[len(ends)-1])
+	}
+	if middle := ends[len(ends)*3/4] - ends[len(ends)/4]; middle < time.Second {
+		t.Errorf("half of the streams ended within %v", middle)
+	}
+	if n := len(slices.Compact(retries)); n < each {
+		t.Errorf("%d streams were given %d different times to come back", 2*each, n)
+	}
+}
