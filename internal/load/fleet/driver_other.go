@@ -2,4 +2,4 @@
 
 package fleet
 
-func newDriver(o Options, settled func()) (driver, error) { return newPortable(o, settled), nil }
+func newDriver(o Options, settled func(n int)) (driver, error) { return newPortable(o, settled), nil }

@@ -124,16 +124,16 @@ func (e StatusError) Error() string { return fmt.Sprintf("the server answered %d
 type Fleet struct {
 	opts    Options
 	driver  driver
-	opening chan struct{} // one element for each connection that is opening
+	opening *gate
 	closing sync.Once
 	due     time.Time // when the next connection may begin
 }
 
 // New starts what drives the connections; Close ends it.
 func New(o Options) (*Fleet, error) {
-	f := &Fleet{opts: o, opening: make(chan struct{}, o.Connecting)}
+	f := &Fleet{opts: o, opening: newGate(o.Connecting)}
 	var err error
-	f.driver, err = newDriver(o, func() { <-f.opening })
+	f.driver, err = newDriver(o, f.opening.give)
 	return f, err
 }
 
@@ -149,34 +149,36 @@ func (f *Fleet) Connect(ctx context.Context, first, end int) error {
 // ConnectEach is Connect for any devices, none of which may be connected.
 func (f *Fleet) ConnectEach(ctx context.Context, devices func(yield func(int) bool)) error {
 	var err error
+	places := 0 // that are ours
 	devices(func(device int) bool {
-		if err = f.pace(ctx); err == nil {
+		if err = f.pace(ctx); err == nil && places == 0 {
+			places, err = f.opening.take(ctx, f.opening.places)
+		}
+		if err == nil {
+			places--
 			f.driver.connect(device)
 		}
 		return err == nil
 	})
+	f.opening.give(places)
 	if err != nil {
 		return err
 	}
-	return f.settle(ctx)
+	return f.opening.settle(ctx)
 }
 
-// pace waits until another connection may begin, and counts it.
+// pace waits until another connection may begin.
 func (f *Fleet) pace(ctx context.Context) error {
-	if f.opts.Rate > 0 {
-		now := time.Now()
-		// Timers are coarse: what was slept too long is made up for, up to 10 ms.
-		f.due = later(f.due, now.Add(-10*time.Millisecond)).Add(time.Duration(float64(time.Second) / f.opts.Rate))
-		if wait := f.due.Sub(now); wait > 0 && !pause(ctx, wait) {
-			return ctx.Err()
-		}
-	}
-	select {
-	case f.opening <- struct{}{}:
+	if f.opts.Rate <= 0 {
 		return nil
-	case <-ctx.Done():
+	}
+	now := time.Now()
+	// Timers are coarse: what was slept too long is made up for, up to 10 ms.
+	f.due = later(f.due, now.Add(-10*time.Millisecond)).Add(time.Duration(float64(time.Second) / f.opts.Rate))
+	if wait := f.due.Sub(now); wait > 0 && !pause(ctx, wait) {
 		return ctx.Err()
 	}
+	return nil
 }
 
 func later(a, b time.Time) time.Time {
@@ -195,25 +197,6 @@ func pause(ctx context.Context, d time.Duration) bool {
 	case <-ctx.Done():
 		return false
 	}
-}
-
-// settle waits until nothing is opening: then all places can be taken. What
-// the Observer was told of them happened before.
-func (f *Fleet) settle(ctx context.Context) error {
-	taken := 0
-	defer func() {
-		for range taken {
-			<-f.opening
-		}
-	}()
-	for ; taken < cap(f.opening); taken++ {
-		select {
-		case f.opening <- struct{}{}:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	return nil
 }
 
 // Disconnect ends a device's connection, if it has one. Closed is called soon.

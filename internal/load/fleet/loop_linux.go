@@ -41,12 +41,13 @@ type loop struct {
 	opts    Options
 	number  int // of the lane
 	epoll   int
-	settled func()
+	settled func(n int)
 	conns   []conn // device n is at n / Lanes
 	scratch wire.Scratch
 	buf     []byte
 	request []byte
 	now     time.Time
+	decided int    // counted conns that were opened or have failed in this round
 	asking  int    // conns that are dialling or asked
 	slow    int    // conns that read at each tick
 	agenda  agenda // of those that misbehave
@@ -60,7 +61,7 @@ const (
 	interest = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET
 )
 
-func newLoop(o Options, number int, settled func()) (*loop, error) {
+func newLoop(o Options, number int, settled func(n int)) (*loop, error) {
 	l := &loop{opts: o, number: number, settled: settled, buf: make([]byte, 64<<10)}
 	l.conns = make([]conn, (o.Devices+o.Lanes-1-number)/o.Lanes)
 	for i := range l.conns {
@@ -249,7 +250,7 @@ func (l *loop) Head(status int) {
 	l.opts.Observer.Opened(l.device, time.Duration(l.now.UnixNano()-c.begun))
 	if c.counted {
 		c.counted = false
-		l.settled()
+		l.decided++
 	}
 }
 
@@ -273,7 +274,7 @@ func (l *loop) end(device int, c *conn, err error) {
 		l.opts.Observer.Failed(device, err)
 		if c.counted {
 			c.counted = false
-			l.settled()
+			l.decided++
 		}
 	}
 	if err != nil && err != errLeft && c.manner >= Resetting { //nolint:errorlint // ours, never wrapped

@@ -15,7 +15,7 @@ type loops struct {
 	running sync.WaitGroup
 }
 
-func newLoops(o Options, settled func()) (*loops, error) {
+func newLoops(o Options, settled func(n int)) (*loops, error) {
 	l := &loops{}
 	for lane := range o.Lanes {
 		one, err := newLoop(o, lane, settled)
@@ -126,6 +126,10 @@ func (l *loop) run() {
 		if !l.now.Before(next) {
 			next = l.now.Add(tick)
 			l.tick()
+		}
+		if l.decided > 0 {
+			l.settled(l.decided)
+			l.decided = 0
 		}
 	}
 }

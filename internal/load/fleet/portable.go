@@ -15,7 +15,7 @@ import (
 // portable drives each connection with a goroutine.
 type portable struct {
 	opts    Options
-	settled func()
+	settled func(n int)
 	ctx     context.Context
 	cancel  context.CancelFunc
 	running sync.WaitGroup
@@ -32,7 +32,7 @@ type caller struct {
 	stream  wire.Stream
 }
 
-func newPortable(o Options, settled func()) *portable {
+func newPortable(o Options, settled func(n int)) *portable {
 	p := &portable{opts: o, settled: settled, lanes: make([]sync.Mutex, o.Lanes), devices: make([]caller, o.Devices)}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p
@@ -92,12 +92,12 @@ func (p *portable) observe(device int, f func(Observer)) {
 func (p *portable) live(device int) {
 	manner := p.opts.manner(device)
 	for settled := p.settled; p.once(device, manner, settled) && pause(p.ctx, restless(p.opts.Patience)); {
-		settled = func() {} // nobody counts how often it comes back by itself
+		settled = func(int) {} // nobody counts how often it comes back by itself
 	}
 }
 
 // once is one connection; it returns whether the device comes back by itself.
-func (p *portable) once(device int, manner Manner, settled func()) (again bool) {
+func (p *portable) once(device int, manner Manner, settled func(n int)) (again bool) {
 	c := &p.devices[device]
 	h := &hearing{p: p, c: c, device: device, begun: time.Now(), settled: settled}
 	c.stream.KeepID = p.opts.KeepID
@@ -119,7 +119,7 @@ func (p *portable) once(device int, manner Manner, settled func()) (again bool) 
 	if !h.opened {
 		err = unopened(err)
 		p.observe(device, func(o Observer) { o.Failed(device, err) })
-		settled()
+		settled(1)
 	} else {
 		p.observe(device, func(o Observer) { o.Closed(device, err) })
 	}
@@ -165,7 +165,7 @@ type hearing struct {
 	c       *caller
 	device  int
 	begun   time.Time
-	settled func()
+	settled func(n int)
 	scratch wire.Scratch
 	status  int
 	opened  bool
@@ -239,7 +239,7 @@ func (h *hearing) Head(status int) {
 	_ = h.c.conn.SetDeadline(time.Time{})
 	h.c.mu.Unlock()
 	h.p.opts.Observer.Opened(h.device, time.Since(h.begun))
-	h.settled()
+	h.settled(1)
 }
 
 // Event is called by the stream, within observe.
