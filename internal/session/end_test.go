@@ -23,7 +23,7 @@ func TestEndDevice(t *testing.T) {
 	if n != 2 || r.woken != woken+2 || r.s.Ended() != Disconnected || second.Ended() != Disconnected || other.Ended() != "" {
 		t.Errorf("%d ended, %d woken: %q %q %q", n, r.woken-woken, r.s.Ended(), second.Ended(), other.Ended())
 	}
-	if a, b := string(r.s.Goodbye()), string(second.Goodbye()); a == b || a+b != "retry: 12000\nretry: 11000\n" && a+b != "retry: 11000\nretry: 12000\n" {
+	if a, b := string(r.s.Goodbye()), string(second.Goodbye()); a == b || a+b != "retry: 12000\n\nretry: 11000\n\n" && a+b != "retry: 11000\n\nretry: 12000\n\n" {
 		t.Errorf("they say %q and %q", a, b)
 	}
 	EndDevice(r.shards.Of("a"), "a", Revoked, nil)
@@ -31,7 +31,7 @@ func TestEndDevice(t *testing.T) {
 		t.Errorf("the reason is %q now", r.s.Ended())
 	}
 	EndDevice(r.shards.Of("b"), "b", Revoked, nil)
-	if got := string(other.Goodbye()); other.Ended() != Revoked || got != "retry: 1500\n" {
+	if got := string(other.Goodbye()); other.Ended() != Revoked || got != "retry: 1500\n\n" {
 		t.Errorf("the other ended as %q with %q", other.Ended(), got)
 	}
 	second.Detach()
