@@ -232,7 +232,7 @@ func check(t *testing.T, importPath, dir string, names []string, open importer.L
 	c := checked{
 		path: importPath,
 		fset: token.NewFileSet(),
-		info: &types.Info{Uses: map[*ast.Ident]types.Object{}, Selections: map[*ast.SelectorExpr]*types.Selection{}},
+		info: &types.Info{Defs: map[*ast.Ident]types.Object{}, Uses: map[*ast.Ident]types.Object{}, Selections: map[*ast.SelectorExpr]*types.Selection{}},
 	}
 	for _, name := range names {
 		f, err := parser.ParseFile(c.fset, filepath.Join(dir, name), nil, parser.SkipObjectResolution)

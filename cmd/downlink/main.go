@@ -38,6 +38,7 @@ type commands struct {
 	Load    loadCmd    `cmd:"" help:"Measure a server: be many devices and their producers, and report latencies, losses and costs."`
 	Check   checkCmd   `cmd:"" help:"Check the configuration: report all problems at once, or print every effective value and where it comes from."`
 	Token   tokenCmd   `cmd:"" help:"Make and inspect device tokens."`
+	Limits  limitsCmd  `cmd:"" help:"Show every limit of a running gateway and why it is what it is, or change some at once."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 }
 

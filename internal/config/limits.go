@@ -33,6 +33,9 @@ func Limits() []limits.Definition {
 		}
 		if r, ok := rangeOf(k.Allowed, f.Type); ok {
 			d.Least, d.Most, d.Off = r.least, r.most, r.off
+			if k.Kind == "size" && !r.off {
+				d.Allowed = k.Allowed // 64GiB says more than 68719476736
+			}
 		}
 		definitions = append(definitions, d)
 	}

@@ -17,6 +17,9 @@ func (l *Loader) Reread(c *Config) (*Loader, *Config, error) {
 	again := &Loader{environ: l.environ, known: l.known, read: true, path: l.path, origins: maps.Clone(l.origins)}
 	again.file, again.problems = readFile(l.path, l.known)
 	now := *c
+	if again.file == nil && len(again.problems) > 0 {
+		return nil, nil, again.problems // without it every setting would be judged by its default
+	}
 	for _, key := range Keys() {
 		if s := l.origin(key).Source; s == FromFlag || s == FromEnvironment {
 			continue

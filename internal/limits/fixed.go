@@ -45,7 +45,7 @@ func contractLimits() []Definition {
 		{Name: "event_key_bytes", Source: "event.MaxKeyBytes", Default: 128, Unit: "bytes", Help: "Length of a conflation key.", Reached: refused},
 		{Name: "event_trace_bytes", Source: "event.MaxTraceBytes", Default: 128, Unit: "bytes", Help: "Length of a traceparent.", Reached: refused},
 		{Name: "idempotency_key_bytes", Source: "event.MaxIdemBytes", Default: 256, Unit: "bytes", Help: "Length of an idempotency key; in a batch with # and the line's number.", Reached: "400 with the problem invalid-idempotency-key."},
-		{Name: "groups_per_device", Source: "auth.maxGroups door.maxGroups", Default: 64, Unit: "groups", Help: "Groups that one credential, or one request with auth none, may name.", Reached: "401 with the failure token_groups, or 400 with auth none."},
+		{Name: "groups_per_device", Source: "auth.maxGroups door.maxGroups ticket.maxGroups", Default: 64, Unit: "groups", Help: "Groups that one credential, or one request with auth none, may name.", Reached: "401 with the failure token_groups, or 400 with auth none. A ticket for more isn't issued: 400."},
 		{Name: "devices_per_event", Source: "publish.MaxDevices", Default: 1000, Unit: "devices", Help: "Devices that one event may list.", Reached: "400 with the problem too-many-devices. Send several requests, or address a group."},
 	}
 }
@@ -62,6 +62,10 @@ func requestLimits() []Definition {
 		{Name: "batch_unread_answers", Source: "publish.queuedAnswers", Default: 64, Unit: "rounds", Help: "Answered rounds of a batch that wait for a client which sends without reading.", Reached: "The gateway reads no further lines until answers are taken; after 30 s without progress it cuts the connection."},
 		{Name: "batch_refused_addressees", Source: "publish.maxLimited", Default: 10000, Unit: "addressees", Help: "Addressees of a batch's lines that were refused for publish_rate_per_device and are remembered, so that no later line for them overtakes.", Reached: "All later lines of the batch are refused, with the problem too-many-events."},
 		{Name: "device_body_bytes", Source: "door.maxBody", Default: 4 << 10, Unit: "bytes", Help: "Body of a device's GET, which has no use for one: it is read and thrown away.", Reached: "413."},
+		{Name: "order_body_bytes", Source: "control.maxBody eventlog.MaxControlBytes", Default: 4 << 10, Unit: "bytes", Help: "Body of an order about a device (disconnect, revoke), and its entry in the log.", Reached: "413 with the problem body-too-large. Written past the API: the entry is counted as a fault and passed over."},
+		{Name: "order_reason_bytes", Source: "event.MaxReasonBytes", Default: 256, Unit: "bytes", Help: "Length of the reason in an order about a device.", Reached: "400; nothing is ordered."},
+		{Name: "ticket_body_bytes", Source: "ticket.maxOrder", Default: 64 << 10, Unit: "bytes", Help: "Body of POST /v1/tickets.", Reached: "413 with the problem body-too-large."},
+		{Name: "ticket_bytes", Source: "ticket.maxText", Default: 3072, Unit: "bytes", Help: "Length of a ticket, and of the cookie that it is exchanged for: browsers take cookies of up to 4,096 bytes.", Reached: "A ticket that would be longer, for its device's name and groups, isn't issued: 400."},
 		{Name: "limits_body_bytes", Source: "limits.maxPatchBytes", Default: 64 << 10, Unit: "bytes", Help: "Body of PATCH /v1/limits.", Reached: "413 with the problem body-too-large."},
 		{Name: "config_file_bytes", Source: "config.maxFileBytes", Default: 1 << 20, Unit: "bytes", Help: "Length of the configuration file.", Reached: "The gateway doesn't start; while it runs, the file is not used and what was read before counts."},
 	}
@@ -72,10 +76,14 @@ func credentialLimits() []Definition {
 	return []Definition{
 		{Name: "keys_tried", Source: "auth.maxTried", Default: 16, Unit: "keys", Help: "Keys that a token which names none (kid) is tried with.", Reached: "401 with the failure token_key, if there are more. Give the keys a kid."},
 		{Name: "rsa_key_bytes", Source: "auth.maxRSABytes", Default: 1024, Unit: "bytes", Help: "Length of an RSA key: checking a signature of a longer one takes milliseconds.", Reached: "The key isn't used; the gateway's log says so."},
-		{Name: "key_file_bytes", Source: "auth.maxFileBytes", Default: 1 << 20, Unit: "bytes", Help: "Length of a file of keys.", Reached: "The gateway doesn't start; while it runs, what was read before stays in use."},
+		{Name: "key_file_bytes", Source: "auth.maxFileBytes ticket.maxFileBytes", Default: 1 << 20, Unit: "bytes", Help: "Length of a file of keys or secrets.", Reached: "The gateway doesn't start; while it runs, what was read before stays in use."},
 		{Name: "device_tokens_file_bytes", Source: "auth.maxTokensBytes", Default: 16 << 20, Unit: "bytes", Help: "Length of device_tokens_file: about a hundred thousand lines.", Reached: "As for key_file_bytes."},
 		{Name: "client_certificate_files_bytes", Source: "certs.maxFileBytes", Default: 32 << 20, Unit: "bytes", Help: "Length of tls_client_ca_file, and of tls_client_crl_file: about half a million revoked certificates.", Reached: "As for key_file_bytes."},
 		{Name: "client_certificates_shown", Source: "certs.maxShown", Default: 8, Unit: "certificates", Help: "Certificates that a client may show: its own and those above it.", Reached: "401 with the failure certificate_untrusted."},
+		{Name: "publishers_file_bytes", Source: "access.maxFileBytes", Default: 4 << 20, Unit: "bytes", Help: "Length of the file of publishers: room for thousands.", Reached: "As for key_file_bytes."},
+		{Name: "ticket_secrets", Source: "ticket.maxSecrets", Default: 16, Unit: "secrets", Help: "Secrets in the file that tickets are made and checked with.", Reached: "As for key_file_bytes."},
+		{Name: "publisher_patterns", Source: "access.maxPatterns", Default: 256, Unit: "patterns", Help: "Devices, groups and beginnings of their names that one publisher's scopes list.", Reached: "In a file: as for key_file_bytes. In a token: 401."},
+		{Name: "publisher_verdicts", Source: "access.maxVerdicts", Default: 1024, Unit: "tokens", Help: "Publishers' tokens whose check is remembered for 10 s.", Reached: "All are forgotten, and checked again: that costs time, and nobody is refused."},
 		{Name: "key_set_bytes", Source: "auth.maxKeySetBytes", Default: 1 << 20, Unit: "bytes", Help: "Length of a fetched key set.", Reached: "The fetch fails (downlink_jwks_fetches_total) and what was fetched before stays in use."},
 	}
 }
@@ -84,11 +92,21 @@ func credentialLimits() []Definition {
 func workLimits() []Definition {
 	return []Definition{
 		{Name: "refusals_held", Source: "door.maxHeld", Default: 1000, Unit: "answers", Help: "Refusals that are held back for a moment at the same time, so that a gateway that refuses doesn't look like the fastest one.", Reached: "Further refusals go out at once."},
+		{Name: "refused_body_bytes", Source: "server.maxSwallowed", Default: 64 << 10, Unit: "bytes", Help: "What a refused client may still send before its connection is closed, so that it reads the answer.", Reached: "The connection is closed."},
+		{Name: "handshakes_reserved", Source: "gateway.mostWaiting", Default: 4096, Unit: "connections", Help: "Descriptors that are kept for connections without a stream, an eighth of a port's share and no more than this: max_handshakes can't be higher.", Reached: "The oldest connection that hasn't sent a whole request is closed."},
+		{Name: "descriptors_reserved", Source: "gateway.mostReserve", Default: 16, Unit: "descriptors", Help: "Descriptors of each port that are kept for when the process has no other, so that health and refusals are answered then.", Reached: "It is a reserve."},
+		{Name: "addresses_remembered", Source: "lobby.maxIdle", Default: 16 << 10, Unit: "addresses", Help: "Client addresses without a connection that accept_rate_per_address remembers.", Reached: "The one that has been idle longest is forgotten, and begins with a full allowance if it comes back."},
+		{Name: "accepting", Source: "server.maxAccepting", Default: 8, Unit: "goroutines", Help: "Goroutines that wait for the next connection; one that serves a request takes no place.", Reached: "Further ones end; none is needed."},
 		{Name: "catchup_laps", Source: "gateway.maxLaps", Default: 8, Unit: "laps", Help: "Shared readings of the log for devices that are behind, over all shards.", Reached: "Further shards wait for their turn."},
 		{Name: "catchup_page_bytes", Source: "gateway.pageBytes", Default: 1 << 20, Unit: "bytes", Help: "Size of one read of the past.", Reached: "The lap goes on with the next page."},
 		{Name: "redis_read_bytes", Source: "redislog.mostBudget", Default: 8 << 20, Unit: "bytes", Help: "About how large the reply to one read of Redis may be.", Reached: "The rest comes with the next read."},
 		{Name: "redis_read_entries", Source: "redislog.maxCount", Default: 1000, Unit: "entries", Help: "Entries of one shard in one read of Redis.", Reached: "The rest comes with the next read."},
 		{Name: "filelog_commit_bytes", Source: "filelog.maxGroupBytes", Default: 8 << 20, Unit: "bytes", Help: "Events that the embedded log stores with one write to the disk.", Reached: "Further ones wait for the next write, milliseconds later."},
+		{Name: "filelog_marks", Source: "filelog.maxMarks", Default: 128, Unit: "marks", Help: "Times that the embedded log remembers for a shard, by which it knows what has left the window.", Reached: "The oldest is dropped: entries stay a little longer."},
+		{Name: "filelog_note_days", Source: "filelog.maxDays", Default: 16, Unit: "days", Help: "Days by which the embedded log keeps its notes of what was removed.", Reached: "The oldest is dropped: notes stay a little longer."},
+		{Name: "filelog_shards", Source: "filelog.MaxShards", Default: 1 << 16, Unit: "shards", Help: "Shards that the embedded log's keys have room for; the setting shards allows 1,024.", Reached: "The gateway doesn't start."},
+		{Name: "trail_detail_bytes", Source: "trail.maxDetail", Default: 200, Unit: "bytes", Help: "Length of a text that downlink explain shows of something that happened.", Reached: "The text is cut."},
+		{Name: "trail_entries", Source: "trail.perDevice", Default: 16, Unit: "entries", Help: "What lately happened to one device, for downlink explain.", Reached: "The oldest entry is dropped."},
 		{Name: "breaks_remembered", Source: "eventlog.MaxBreaks", Default: 16, Unit: "breaks", Help: "Moments at which part of a shard may have been lost that are kept apart.", Reached: "The oldest are merged, to the side of caution: more devices resync, none misses anything."},
 		{Name: "descriptors_kept", Source: "gateway.keptBack", Default: 192, Unit: "descriptors", Help: "Descriptors that are kept back for the log; the embedded one holds up to 128 files.", Reached: "It is a reserve: what devices and the back end may have is counted without it."},
 	}

@@ -49,6 +49,7 @@ type Definition struct {
 	Most    int64
 	Off     bool   // 0 is allowed too, whatever Least says
 	Zero    string // what 0 means; empty: an ordinary value
+	Allowed string // Least to Most in other words; may be empty
 	Help    string // what it caps
 	Price   string // what more or less of it costs; may be empty
 	Reached string // what happens at the limit: the refusal, problem or metric
@@ -66,7 +67,10 @@ func (d *Definition) allowed() string {
 	if d.Change == Fixed || d.Change == System {
 		return strconv.FormatInt(d.Default, 10)
 	}
-	text := fmt.Sprintf("%d to %d", d.Least, d.Most)
+	text := d.Allowed
+	if text == "" {
+		text = fmt.Sprintf("%d to %d", d.Least, d.Most)
+	}
 	if d.Off {
 		text = "0, or " + text
 	}

@@ -1,5 +1,5 @@
-// Command reference writes docs/reference from the code: configuration and its
-// sample file, metrics, command line, errors. It owns the form of those pages
+// Command reference writes docs/reference from the code (configuration and its
+// sample file, metrics, command line, errors) and docs/operate/limits.md. It owns the form of those pages
 // and none of their facts. Its invariant: the same code gives the same bytes on
 // every machine, so that a test can compare them with what is checked in.
 package main
@@ -23,7 +23,7 @@ func main() {
 	}
 }
 
-// A page is a file below docs/reference and what belongs in it.
+// A page is a file below docs and what belongs in it.
 type page struct {
 	name string
 	text func(root string) ([]byte, error)
@@ -31,22 +31,18 @@ type page struct {
 
 func pages() []page {
 	return []page{
-		{"configuration.md", configuration},
-		{"downlink.yml", sample},
-		{"metrics.md", metricsPage},
-		{"command-line.md", commandLine},
-		{"errors.md", errorsPage},
+		{"reference/configuration.md", configuration},
+		{"reference/downlink.yml", sample},
+		{"reference/metrics.md", metricsPage},
+		{"reference/command-line.md", commandLine},
+		{"reference/errors.md", errorsPage},
+		{"operate/limits.md", limitsPage},
 	}
 }
 
 // run writes the pages, or compares them.
 func run(root string, check bool) error {
-	dir := filepath.Join(root, "docs", "reference")
-	if !check {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return err
-		}
-	}
+	dir := filepath.Join(root, "docs")
 	var differ []error
 	for _, p := range pages() {
 		path := filepath.Join(dir, p.name)
@@ -55,13 +51,16 @@ func run(root string, check bool) error {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
 		if !check {
+			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+				return err
+			}
 			if err := os.WriteFile(path, want, 0o644); err != nil {
 				return err
 			}
 			continue
 		}
 		if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
-			differ = append(differ, fmt.Errorf("docs/reference/%s isn't what the code says; run `make docs` and commit the result", p.name))
+			differ = append(differ, fmt.Errorf("docs/%s isn't what the code says; run `make docs` and commit the result", p.name))
 		}
 	}
 	return errors.Join(differ...)

@@ -13,7 +13,9 @@ import (
 	"downlink/internal/limits"
 )
 
-func metricsPage(string) ([]byte, error) { return describeMetrics(gateway.Metrics(gateway.Options{Limits: limits.New(config.Limits())})) }
+func metricsPage(string) ([]byte, error) {
+	return describeMetrics(gateway.Metrics(gateway.Options{Limits: limits.New(config.Limits())}))
+}
 
 // describeMetrics lists the product's own metrics. Those of the Go runtime and
 // the process depend on compiler and system, and have their own documentation.
