@@ -26,7 +26,7 @@ func sendLines(ctx context.Context, s *sender, io console) error {
 	for number := 1; ; number++ {
 		part, n, end := readPart(in)
 		if n > 0 {
-			answer, err := s.send(ctx, "application/x-ndjson", fmt.Sprintf("%s-%d", s.run, number), part, allAnswered(n))
+			answer, err := s.publish(ctx, "application/x-ndjson", fmt.Sprintf("%s-%d", s.run, number), part, allAnswered(n))
 			if len(answer) > 0 && bytes.HasPrefix(answer, []byte("{")) {
 				if _, err := io.out.Write(answer); err != nil {
 					return err

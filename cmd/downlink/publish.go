@@ -50,7 +50,7 @@ func (c *publishCmd) Validate() error {
 func (c *publishCmd) Run(io console) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	s, err := newSender(c, io.err)
+	s, err := newSender(c.Backend, c.Timeout, c.Retries, io.err)
 	if err != nil {
 		return usage(err)
 	}
@@ -90,7 +90,7 @@ func (c *publishCmd) sendOne(ctx context.Context, s *sender, console console) er
 	if idem == "" {
 		idem = s.run
 	}
-	answer, err := s.send(ctx, "application/json", idem, encoded, acceptable)
+	answer, err := s.publish(ctx, "application/json", idem, encoded, acceptable)
 	if err != nil {
 		return err
 	}

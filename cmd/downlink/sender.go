@@ -21,24 +21,24 @@ import (
 // maxAnswer bounds an answer in memory: 1,000 lines of a batch, each a problem.
 const maxAnswer = 16 << 20
 
-// A sender posts to a back end and repeats what the back end could not answer.
+// A sender asks a back end, and repeats what it could not answer.
 type sender struct {
 	http    *http.Client
-	url     string
+	url     string // of the back end, without a slash at its end
 	retries int
 	notes   io.Writer // for a person: why it takes longer
 	run     string    // random: no other run of the program uses these keys
 }
 
-func newSender(c *publishCmd, notes io.Writer) (*sender, error) {
-	u, err := url.Parse(c.Backend)
+func newSender(backend string, timeout time.Duration, retries int, notes io.Writer) (*sender, error) {
+	u, err := url.Parse(backend)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
 		return nil, errors.New("--backend isn't an address of a back end; write it as http://127.0.0.1:9090")
 	}
 	return &sender{
-		http:    &http.Client{Timeout: c.Timeout},
-		url:     strings.TrimRight(c.Backend, "/") + publish.Path,
-		retries: c.Retries,
+		http:    &http.Client{Timeout: timeout},
+		url:     strings.TrimRight(backend, "/"),
+		retries: retries,
 		notes:   notes,
 		run:     rand.Text(),
 	}, nil
@@ -53,11 +53,20 @@ type temporary struct {
 func (t *temporary) Error() string { return t.err.Error() }
 func (t *temporary) Unwrap() error { return t.err }
 
-// send posts a body until accept takes the answer, which it returns, or until
-// accept's error isn't temporary. The key makes the repetition harmless.
-func (s *sender) send(ctx context.Context, media, key string, body []byte, accept func(status int, body []byte) error) ([]byte, error) {
+// An accept takes an answer, or says why it can't.
+type accept func(status int, body []byte) error
+
+// publish sends events. The key makes the repetition harmless.
+func (s *sender) publish(ctx context.Context, media, key string, body []byte, accept accept) ([]byte, error) {
+	header := http.Header{"Content-Type": {media}, publish.IdempotencyHeader: {key}}
+	return s.send(ctx, http.MethodPost, publish.Path, header, body, accept)
+}
+
+// send asks until accept takes the answer, which it returns, or until accept's
+// error isn't temporary. Asking twice must be harmless.
+func (s *sender) send(ctx context.Context, method, path string, header http.Header, body []byte, accept accept) ([]byte, error) {
 	for try := 0; ; try++ {
-		answer, err := s.post(ctx, media, key, body, accept)
+		answer, err := s.ask(ctx, method, path, header, body, accept)
 		again, ok := errors.AsType[*temporary](err)
 		if !ok || try >= s.retries || ctx.Err() != nil {
 			return answer, err
@@ -73,13 +82,12 @@ func (s *sender) send(ctx context.Context, media, key string, body []byte, accep
 	}
 }
 
-func (s *sender) post(ctx context.Context, media, key string, body []byte, accept func(status int, body []byte) error) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, bytes.NewReader(body))
+func (s *sender) ask(ctx context.Context, method, path string, header http.Header, body []byte, accept accept) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, s.url+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("Content-Type", media)
-	req.Header.Set(publish.IdempotencyHeader, key)
+	req.Header = header.Clone()
 	resp, err := s.http.Do(req)
 	if err != nil {
 		return nil, &temporary{err: unreachable(err)}
