@@ -65,6 +65,7 @@ var capping = regexp.MustCompile(`(?i)^(max|most|largest)|(max|most|limit|batch|
 // notLimits are constants that are called so and cap nothing that anybody could
 // run into: where, and why.
 var notLimits = map[string]string{
+	"fdtable.most":           "how far the kernel's table of descriptors is made in advance",
 	"frame.DefaultMaxBlock":  "what a device's client takes, and a setting of it",
 	"frame.maxIDBytes":       "how long an ID can be",
 	"frame.most":             "the longest time that the wire's number holds",

@@ -106,7 +106,7 @@ func workLimits() []Definition {
 		{Name: "filelog_note_days", Source: "filelog.maxDays", Default: 16, Unit: "days", Help: "Days by which the embedded log keeps its notes of what was removed.", Reached: "The oldest is dropped: notes stay a little longer."},
 		{Name: "filelog_shards", Source: "filelog.MaxShards", Default: 1 << 16, Unit: "shards", Help: "Shards that the embedded log's keys have room for; the setting shards allows 1,024.", Reached: "The gateway doesn't start."},
 		{Name: "trail_detail_bytes", Source: "trail.maxDetail", Default: 200, Unit: "bytes", Help: "Length of a text that downlink explain shows of something that happened.", Reached: "The text is cut."},
-		{Name: "trail_entries", Source: "trail.perDevice", Default: 16, Unit: "entries", Help: "What lately happened to one device, for downlink explain.", Reached: "The oldest entry is dropped."},
+		{Name: "trail_entries_per_device", Source: "trail.perDevice", Default: 16, Unit: "entries", Help: "What lately happened to one device, for downlink explain.", Reached: "Its oldest entry is dropped."},
 		{Name: "breaks_remembered", Source: "eventlog.MaxBreaks", Default: 16, Unit: "breaks", Help: "Moments at which part of a shard may have been lost that are kept apart.", Reached: "The oldest are merged, to the side of caution: more devices resync, none misses anything."},
 		{Name: "descriptors_kept", Source: "gateway.keptBack", Default: 192, Unit: "descriptors", Help: "Descriptors that are kept back for the log; the embedded one holds up to 128 files.", Reached: "It is a reserve: what devices and the back end may have is counted without it."},
 	}

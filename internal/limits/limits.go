@@ -134,6 +134,9 @@ func New(definitions []Definition, settings ...Setting) *Registry {
 		case System:
 			l.base.Origin = FromSystem
 		}
+		if r.byName[d.Name] != nil {
+			panic("limits: there are two limits " + d.Name) // found by the first test
+		}
 		r.limits = append(r.limits, l)
 		r.byName[d.Name] = l
 	}

@@ -12,7 +12,7 @@ import (
 
 // limitsIntro is what there is to say about all limits.
 //
-//go:embed limits.md
+//go:embed limits.txt
 var limitsIntro string
 
 // limitGroups are the chapters of the page, in order.
