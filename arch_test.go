@@ -73,7 +73,7 @@ var rules = map[string]rule{
 
 	// The edges: none of them is imported by the flow.
 	"limits":  {may: "problem", why: "what caps, not who enforces it: that one gets a function"},
-	"config":  {may: "limits", mods: kong + " " + yaml, why: "packages see plain Options, never the configuration"},
+	"config":  {may: "limits cors", mods: kong + " " + yaml, why: "packages see plain Options, never the configuration"},
 	"metrics": {mods: prometheus, why: "the registry; each package keeps its own metrics"},
 	"auth":    {may: "event backoff certs", mods: gojwt, why: "turns a credential into an identity; it answers nobody"},
 	"ticket":  {may: "event problem", why: "what lets a browser in once; who may have one is decided elsewhere"},
@@ -88,7 +88,7 @@ var rules = map[string]rule{
 
 	// Assembly.
 	"gateway": {
-		may:  "event frame problem openapi backoff eventlog eventlog/redislog eventlog/filelog publish control revoked tail sweep shard session conn door sse poll trail metrics server lobby peer auth certs reload limits fdtable",
+		may:  "event frame problem openapi backoff eventlog eventlog/redislog eventlog/filelog publish control revoked tail sweep shard session conn door sse poll trail metrics server lobby peer auth certs reload limits fdtable access ticket cors",
 		mods: prometheus,
 		why:  "the one place that knows every stage's concrete type; it takes Options too, so that a test can run three in one process",
 	},

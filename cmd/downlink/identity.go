@@ -33,5 +33,8 @@ func identity(c *config.Config) gateway.IdentityOptions {
 	if c.Uses("proxy") {
 		o.Proxy = &gateway.ProxyOptions{DeviceHeader: c.ProxyDevice, GroupsHeader: c.ProxyGroups, Trusted: c.Proxies()}
 	}
+	if c.Uses("tickets") {
+		o.Tickets = &gateway.TicketOptions{SecretFile: c.TicketSecret, TTL: c.TicketTTL, Session: c.TicketSession}
+	}
 	return o
 }

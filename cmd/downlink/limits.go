@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"os"
 	"os/signal"
 	"strconv"
@@ -28,19 +27,20 @@ type limitsCmd struct {
 	Unset   []string      `placeholder:"NAME" sep:"none" help:"Take an earlier --set back; may be repeated."`
 	All     bool          `help:"With those that are fixed in this version."`
 	JSON    bool          `name:"json" help:"Print the gateway's answer as it is."`
-	Backend string        `default:"http://127.0.0.1:9090" env:"DOWNLINK_BACKEND" help:"The gateway's back-end port. Each gateway has its own limits."`
 	Timeout time.Duration `default:"10s" help:"How long the request may take."`
+
+	backendFlags `embed:""`
 }
 
 // Run asks, and prints the answer.
-func (c *limitsCmd) Run(io console) error {
+func (c *limitsCmd) Run(loader *config.Loader, io console) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
 	patch, err := c.patch()
 	if err != nil {
 		return usage(err)
 	}
-	answer, err := c.ask(ctx, patch)
+	answer, err := c.ask(ctx, loader, patch)
 	if err != nil {
 		return err
 	}
@@ -81,22 +81,25 @@ func (c *limitsCmd) patch() ([]byte, error) {
 }
 
 // ask sends a GET, or the PATCH if there is one.
-func (c *limitsCmd) ask(ctx context.Context, patch []byte) ([]byte, error) {
-	u, err := url.Parse(c.Backend)
-	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return nil, usage(errors.New("--backend isn't an address of a back end; write it as http://127.0.0.1:9090"))
+func (c *limitsCmd) ask(ctx context.Context, loader *config.Loader, patch []byte) ([]byte, error) {
+	at, err := c.at(limits.Path)
+	if err != nil {
+		return nil, usage(err)
 	}
+	client, err := c.client(loader, c.Timeout)
+	if err != nil {
+		return nil, usage(err)
+	}
+	defer client.CloseIdleConnections()
 	method := http.MethodGet
 	if patch != nil {
 		method = http.MethodPatch
 	}
-	req, err := http.NewRequestWithContext(ctx, method, strings.TrimRight(c.Backend, "/")+limits.Path, bytes.NewReader(patch))
+	req, err := http.NewRequestWithContext(ctx, method, at, bytes.NewReader(patch))
 	if err != nil {
 		return nil, usage(errors.New("--backend isn't an address of a back end"))
 	}
 	req.Header.Set("Content-Type", "application/json")
-	client := &http.Client{Timeout: c.Timeout}
-	defer client.CloseIdleConnections()
 	resp, err := client.Do(req)
 	if err != nil {
 		return nil, unreachable(err)

@@ -12,6 +12,8 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
+
+	"downlink/internal/config"
 )
 
 // maxInput bounds what is read from standard input for one event or line; it
@@ -25,10 +27,12 @@ type publishCmd struct {
 	Key     string        `placeholder:"K" help:"Conflation key: events with one key make older ones needless. It is stored; this version delivers every event all the same."`
 	Idem    string        `placeholder:"K" help:"Idempotency key, to make a second run harmless. Without it each run has a key of its own."`
 	NDJSON  bool          `name:"ndjson" help:"Read events from standard input, one JSON object a line, and print one answer a line."`
-	Backend string        `default:"http://127.0.0.1:9090" env:"DOWNLINK_BACKEND" help:"The gateway's back-end port."`
 	Timeout time.Duration `default:"30s" help:"How long one request may take."`
 	Retries int           `default:"3" help:"How often a request is repeated that the gateway could not answer. The idempotency key makes that safe."`
-	Data    string        `arg:"" optional:"" placeholder:"DATA" help:"Content, sent as it is; - reads it from standard input, without one line end at its end."`
+
+	backendFlags `embed:""`
+
+	Data string `arg:"" optional:"" placeholder:"DATA" help:"Content, sent as it is; - reads it from standard input, without one line end at its end."`
 }
 
 // Validate is called by kong.
@@ -47,11 +51,14 @@ func (c *publishCmd) Validate() error {
 }
 
 // Run sends and prints the gateway's answers.
-func (c *publishCmd) Run(io console) error {
+func (c *publishCmd) Run(loader *config.Loader, io console) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
 	s, err := newSender(c.Backend, c.Timeout, c.Retries, io.err)
 	if err != nil {
+		return usage(err)
+	}
+	if s.http, err = c.client(loader, c.Timeout); err != nil {
 		return usage(err)
 	}
 	defer s.http.CloseIdleConnections()

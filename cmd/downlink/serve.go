@@ -56,6 +56,8 @@ func tellEnd(ctx context.Context, logger *slog.Logger) func() {
 func options(c *config.Config, version string, logger *slog.Logger) gateway.Options {
 	return gateway.Options{
 		Identity:          identity(c),
+		Backend:           backendOptions(c),
+		Origins:           c.Origins.Items(),
 		Certificate:       gateway.CertFiles{Cert: c.TLSCert, Key: c.TLSKey, NoHTTP2: c.HTTP1},
 		Entrance:          gateway.EntranceOptions{TrustedProxies: c.Proxies()},
 		Listen:            c.Listen,
@@ -87,6 +89,9 @@ func options(c *config.Config, version string, logger *slog.Logger) gateway.Opti
 // have a fixed form that scripts may read.
 func greet(out io.Writer, c *config.Config, version string, device, backend net.Addr) {
 	deviceURL, backendURL := "http://"+reachable(device), "http://"+reachable(backend)
+	if c.BackendTLSCert != "" {
+		backendURL = "https://" + reachable(backend)
+	}
 	if c.TLSCert != "" {
 		deviceURL = "https://" + reachable(device)
 	}
@@ -96,8 +101,14 @@ func greet(out io.Writer, c *config.Config, version string, device, backend net.
 		ask = "--cert device.pem --key device-key.pem '" + deviceURL + "/events'"
 	case c.Uses("jwt"), c.Uses("tokens"):
 		ask = `-H "Authorization: Bearer $TOKEN" '` + deviceURL + "/events'"
+	case c.Uses("tickets"):
+		ask = "'" + deviceURL + "/events?ticket='$TICKET"
 	case c.Uses("proxy"):
 		ask = "THE-PROXY/events"
+	}
+	token := ""
+	if !c.BackendUses("none") {
+		token = " --token-file FILE"
 	}
 	raw := ""
 	if !strings.HasPrefix(c.Log, "file:") {
@@ -113,10 +124,10 @@ back end: %[3]s
 A device, in a second terminal:
   curl -N %[6]s
 An event for it, in a third:
-  %[4]s publish --backend %[3]s --device demo --type hello '{"from":"the centre"}'
+  %[4]s publish --backend %[3]s%[7]s --device demo --type hello '{"from":"the centre"}'
 %[5]sMetrics: %[3]s/metrics
 
-`, version, deviceURL, backendURL, os.Args[0], raw, ask)
+`, version, deviceURL, backendURL, os.Args[0], raw, ask, token)
 }
 
 // redisCLI is the arguments by which redis-cli finds the log's server. The

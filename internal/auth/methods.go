@@ -15,6 +15,7 @@ type Methods struct {
 	JWT          *Verifier     // nil: there are no JWTs
 	Tokens       *Tokens       // nil: there are no static tokens
 	Proxy        *Proxy        // nil: nobody in front is believed
+	Tickets      bool          // pages may come with tickets, which are judged elsewhere
 
 	Cookie  string // name of the cookie that may hold a token
 	Metrics *Metrics
@@ -76,6 +77,12 @@ func (m *Methods) missing() error {
 		failure = TokenMissing
 		ways = append(ways, "send a token as Authorization: Bearer, or where that is impossible as ?access_token= or as a cookie")
 	}
+	if m.Tickets {
+		if len(ways) == 0 {
+			failure = TokenMissing
+		}
+		ways = append(ways, "in a page, ask its back end for a ticket and come with ?ticket=")
+	}
 	if m.Proxy != nil {
 		ways = append(ways, "come through the proxy that identifies devices")
 	}
@@ -83,7 +90,7 @@ func (m *Methods) missing() error {
 }
 
 // Ready reports whether devices can be identified: with static tokens,
-// certificates or a proxy always, with JWTs alone if there are keys.
+// certificates, tickets or a proxy always, with JWTs alone if there are keys.
 func (m *Methods) Ready() bool {
-	return m.JWT == nil || m.Tokens != nil || m.Certificates != nil || m.Proxy != nil || m.JWT.Ready()
+	return m.JWT == nil || m.Tokens != nil || m.Certificates != nil || m.Proxy != nil || m.Tickets || m.JWT.Ready()
 }

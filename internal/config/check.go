@@ -41,6 +41,8 @@ func (l *Loader) Check(c *Config) error {
 	c.checkListeners(add)
 	c.checkLog(add)
 	c.checkIdentity(add)
+	c.checkPublishers(add)
+	c.checkOrigins(add)
 	c.checkTokens(add)
 	c.checkFiles(add)
 	if c.SweepEvery > c.Window && !bad["window"] {
@@ -59,10 +61,8 @@ func (l *Loader) Warnings(c *Config) []string {
 	if host, _, err := net.SplitHostPort(c.Listen); err == nil && c.NoAuth && c.Uses("none") && !loopback(host) {
 		warnings = append(warnings, fmt.Sprintf("listen %s with auth none: whoever reaches this port can be any device", c.Listen))
 	}
-	if host, _, err := net.SplitHostPort(c.BackendListen); err == nil && !loopback(host) {
-		warnings = append(warnings, fmt.Sprintf("backend_listen %s isn't loopback and has no authentication: whoever reaches this port can send to every device", c.BackendListen))
-	}
 	warnings = append(warnings, c.identityWarnings()...)
+	warnings = append(warnings, c.publisherWarnings()...)
 	for _, name := range l.strayVariables() {
 		warnings = append(warnings, name+" is set in the environment but is not a setting"+
 			suggest(strings.ToLower(strings.TrimPrefix(name, EnvPrefix)), l.known))
@@ -78,9 +78,6 @@ func (c *Config) checkListeners(add func(name, reason string)) {
 	case c.Uses("none") && !c.NoAuth && !loopback(host):
 		add("listen", "can be reached from outside while auth is none, so that anybody could be any device; "+
 			"use --listen 127.0.0.1:8080 to try things out on this machine, or say --insecure-no-auth if something in front decides who may connect")
-	}
-	if _, err := splitAddress(c.BackendListen); err != nil {
-		add("backend_listen", err.Error())
 	}
 	if c.Listen == c.BackendListen && !strings.HasSuffix(c.Listen, ":0") {
 		add("backend_listen", "is the devices' address (listen) too; devices must not reach the back end, give it another port")
@@ -186,6 +183,12 @@ func (c *Config) checkFiles(add func(name, reason string)) {
 	checkFile("device_tokens_file", c.DeviceTokens)
 	checkFile("tls_client_ca_file", c.ClientCAs)
 	checkFile("tls_client_crl_file", c.ClientCRLs)
+	checkFile("ticket_secret_file", c.TicketSecret)
+	checkFile("publishers_file", c.Publishers)
+	checkFile("backend_jwt_hmac_secret_file", c.BackendSecret)
+	checkFile("backend_jwt_public_keys_file", c.BackendKeys)
+	checkFile("backend_tls_cert_file", c.BackendTLSCert)
+	checkFile("backend_tls_key_file", c.BackendTLSKey)
 	checkPair := func(cert, certPath, key, keyPath string) {
 		switch {
 		case certPath != "" && keyPath == "":
@@ -196,4 +199,5 @@ func (c *Config) checkFiles(add func(name, reason string)) {
 	}
 	checkPair("redis_cert_file", c.RedisCert, "redis_key_file", c.RedisKey)
 	checkPair("tls_cert_file", c.TLSCert, "tls_key_file", c.TLSKey)
+	checkPair("backend_tls_cert_file", c.BackendTLSCert, "backend_tls_key_file", c.BackendTLSKey)
 }

@@ -40,6 +40,7 @@ func TestDefaultsAreThoseOfTheDesign(t *testing.T) {
 		JWKSRefresh: 5 * time.Minute, JWKSMaxAge: 24 * time.Hour, JWTLeeway: 10 * time.Second,
 		JWTDevice: "sub", JWTGroups: "groups", JWTCookie: "downlink_token",
 		CRLGrace: 24 * time.Hour, MTLSDevice: "cn", MTLSForm: "{device}", MTLSGroups: "none",
+		BackendAuth: "none", BackendLeeway: 10 * time.Second, TicketTTL: 30 * time.Second, TicketSession: time.Hour,
 		Log: "file:downlink-data", Prefix: "pos-ev", Shards: 64,
 		Window: 15 * time.Minute, SweepEvery: 5 * time.Second, Failover: "cautious",
 		HotWindow: 64 << 20, PublishLimit: 5 * time.Second, MaxEvent: 1 << 20,

@@ -46,6 +46,7 @@ func (c *Config) checkIdentity(add func(name, reason string)) {
 		{"tokens", c.DeviceTokens, "the file with the tokens' digests: set device_tokens_file"},
 		{"mtls", c.ClientCAs, "the authorities of devices' certificates: set tls_client_ca_file"},
 		{"mtls", c.TLSCert, "TLS: set tls_cert_file and tls_key_file"},
+		{"tickets", c.TicketSecret, "secrets to sign them with: set ticket_secret_file"},
 		{"proxy", c.ProxyDevice, "the header in which the proxy names the device: set proxy_device_header"},
 		{"proxy", string(c.TrustedProxies), "the addresses of the proxies: set trusted_proxies"},
 	} {
@@ -55,7 +56,7 @@ func (c *Config) checkIdentity(add func(name, reason string)) {
 	}
 	for _, use := range []struct{ method, name, value string }{
 		{"jwt", "jwt_hmac_secret_file", c.JWTSecret}, {"jwt", "jwt_public_keys_file", c.JWTKeys}, {"jwt", "jwt_jwks_url", string(c.JWKSURLs)},
-		{"tokens", "device_tokens_file", c.DeviceTokens},
+		{"tokens", "device_tokens_file", c.DeviceTokens}, {"tickets", "ticket_secret_file", c.TicketSecret},
 		{"mtls", "tls_client_ca_file", c.ClientCAs}, {"mtls", "tls_client_crl_file", c.ClientCRLs},
 		{"proxy", "proxy_device_header", c.ProxyDevice}, {"proxy", "proxy_groups_header", c.ProxyGroups},
 	} {

@@ -65,7 +65,7 @@ func TestOriginsAndMaskedSettings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := parser.Parse([]string{"--window=90m", "--backend-listen=:9090", "--listen=127.0.0.1:0"}); err != nil {
+	if _, err := parser.Parse([]string{"--window=90m", "--backend-listen=:9090", "--insecure-open-backend", "--listen=127.0.0.1:0"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.Check(&c); err != nil {

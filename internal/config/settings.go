@@ -24,9 +24,13 @@ func (l *Loader) Settings(c *Config) []Setting {
 	return settings
 }
 
+// Variable is a variable of the environment that isn't a setting, by its name
+// after EnvPrefix.
+func (l *Loader) Variable(name string) string { return l.environ[EnvPrefix+name] }
+
 // strayVariables lists variables that look like settings and aren't, sorted.
 func (l *Loader) strayVariables() []string {
-	read := map[string]bool{EnvPrefix + "CONFIG": true, EnvPrefix + "BACKEND": true, EnvPrefix + "URL": true}
+	read := map[string]bool{EnvPrefix + "CONFIG": true, EnvPrefix + "BACKEND": true, EnvPrefix + "URL": true, EnvPrefix + "TOKEN": true}
 	for _, k := range l.known {
 		read[k.Env] = true
 	}

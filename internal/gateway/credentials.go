@@ -11,10 +11,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"downlink/internal/auth"
 	"downlink/internal/certs"
 	"downlink/internal/door"
 	"downlink/internal/reload"
+	"downlink/internal/ticket"
 )
 
 // IdentityOptions say how devices are known. Nothing set: ?device= says it.
@@ -23,6 +26,7 @@ type IdentityOptions struct {
 	TokensFile   string // static tokens; empty: there are none
 	Certificates *ClientCertOptions
 	Proxy        *ProxyOptions
+	Tickets      *TicketOptions
 	Cookie       string // that may hold a token
 }
 
@@ -58,10 +62,17 @@ const (
 	tokensSource = "tokens"
 	clientSource = "tls_client"
 	configSource = "config"
+
+	publishersSource = "publishers"
+	backendJWTSource = "backend_jwt"
+	backendTLSSource = "backend_tls"
+	ticketSource     = "tickets"
 )
 
 // credentials are how the gateway shows who it is, and how it knows devices.
 type credentials struct {
+	pages   *pages
+	callers callers            // of the back end's port
 	methods *auth.Methods      // nil: a device says itself who it is
 	pair    *certs.Pair        // nil: no TLS
 	clients *certs.Authorities // nil: clients need no certificate
@@ -84,6 +95,16 @@ func openCredentials(o Options, m instruments) (*credentials, error) {
 		}
 		sources = append(sources, reload.Source{Name: tlsSource, Load: c.pair.Load})
 	}
+	var ofCallers []reload.Source
+	if c.callers, ofCallers, err = openCallers(o, m); err != nil {
+		return nil, err
+	}
+	sources = append(sources, ofCallers...)
+	var ofPages []reload.Source
+	if c.pages, ofPages, err = openPages(o, m); err != nil {
+		return nil, err
+	}
+	sources = append(sources, ofPages...)
 	if o.Reread != nil {
 		sources = append(sources, reload.Source{Name: configSource, Load: o.Reread})
 	}
@@ -94,7 +115,7 @@ func openCredentials(o Options, m instruments) (*credentials, error) {
 }
 
 func (c *credentials) openIdentity(o Options, m instruments) (sources []reload.Source, err error) {
-	methods, id := auth.Methods{Cookie: o.Identity.Cookie, Metrics: m.auth}, o.Identity
+	methods, id := auth.Methods{Cookie: o.Identity.Cookie, Tickets: o.Identity.Tickets != nil, Metrics: m.auth}, o.Identity
 	if id.JWT != nil {
 		jwt := *id.JWT
 		jwt.Metrics, jwt.Logger = m.auth, c.log
@@ -123,7 +144,7 @@ func (c *credentials) openIdentity(o Options, m instruments) (sources []reload.S
 	if id.Proxy != nil {
 		methods.Proxy = auth.NewProxy(*id.Proxy)
 	}
-	if methods.JWT != nil || methods.Tokens != nil || methods.Certificates != nil || methods.Proxy != nil {
+	if methods.JWT != nil || methods.Tokens != nil || methods.Certificates != nil || methods.Proxy != nil || methods.Tickets {
 		c.methods = &methods
 	}
 	return sources, nil
@@ -150,7 +171,7 @@ func (c *credentials) onChange(end func()) {
 // CheckFiles reads every file of keys and certificates that the options name:
 // what would keep the gateway from starting, and what is likely to be regretted.
 func CheckFiles(o Options) (warnings []string, err error) {
-	c, err := openCredentials(o, instruments{auth: auth.NewMetrics(nil), certs: certs.NewMetrics(nil), reload: reload.NewMetrics(nil)})
+	c, err := openCredentials(o, newInstruments(prometheus.NewRegistry()))
 	if err != nil {
 		return nil, err
 	}
@@ -164,6 +185,9 @@ func (c *credentials) troubles() []string {
 		if why := c.pair.Trouble(time.Now()); why != "" {
 			found = append(found, why)
 		}
+	}
+	if why := c.callers.trouble(); why != "" {
+		found = append(found, why)
 	}
 	if c.clients != nil {
 		if why := c.clients.Trouble(time.Now()); why != "" {
@@ -188,6 +212,7 @@ func (c *credentials) run(ctx context.Context) {
 	if c.methods != nil && c.methods.JWT != nil {
 		parts.Go(func() { _ = c.methods.JWT.Run(ctx) }) // likewise
 	}
+	parts.Go(func() { c.callers.run(ctx) })
 	parts.Go(func() { c.watchDates(ctx, time.Minute) })
 	parts.Wait()
 }
@@ -217,6 +242,9 @@ func (c *credentials) ready() bool { return c.methods == nil || c.methods.Ready(
 
 // identify says who asks, in the words of the door.
 func (c *credentials) identify(r *http.Request) (door.Identity, error) {
+	if c.pages.tickets != nil && ticket.Offered(r) {
+		return c.pages.byTicket(r)
+	}
 	if c.methods == nil {
 		return door.Open(r)
 	}

@@ -69,10 +69,11 @@ func startFlow(o Options, log eventlog.Log, lists *revoked.Set, c *credentials, 
 	f.trail = trail.New(trail.Options{Entries: o.Limits.Value(trailEntries), Metrics: m.trail})
 	f.openToDevices(o, c, m)
 	c.onChange(f.roster.EndWithdrawn)
+	c.pages.reached(log)
 	f.publish = publish.New(publish.Options{
 		Log: log, Shards: log.Shards(), MaxEventBytes: o.Limits.Value(eventBytes),
 		PublisherRate: o.Limits.Value(publisherRate), TargetRate: o.Limits.Value(targetRate),
-		AppendTimeout: o.PublishTimeout, Logger: o.Logger.With("part", "publish"), Metrics: m.publish,
+		AppendTimeout: o.PublishTimeout, Sender: c.callers.sender, Logger: o.Logger.With("part", "publish"), Metrics: m.publish,
 	})
 	sweeper := sweep.New(log, sweep.Options{
 		Interval: o.SweepInterval, Recent: f.shards,

@@ -43,6 +43,8 @@ type Options struct {
 	Identity       IdentityOptions // how devices are known
 	Certificate    CertFiles       // of the devices' port
 	Entrance       EntranceOptions // who may come in
+	Origins        []string        // of pages that may read
+	Backend        BackendOptions  // who may call the back end's port
 	ReloadInterval time.Duration   // how often files of keys and certificates are read again; 0 means 5 s
 
 	Log            LogOptions
@@ -111,11 +113,7 @@ func New(o Options) (*Gateway, error) {
 	if err != nil {
 		return nil, err
 	}
-	g.backend, err = g.listen(server.Options{
-		Name: backendListener, Address: o.BackendListen, Lobby: g.backendLobby(backend), Reserve: backend.reserve,
-		Handler: server.Backend(g.routes(), g.admin, g.Ready),
-		Brief:   server.Brief(admitted(http.HandlerFunc(g.publish))), BriefPath: publish.Path,
-	})
+	g.backend, err = g.listen(g.backends(backend))
 	if err != nil {
 		g.device.Close()
 		return nil, err
@@ -129,7 +127,18 @@ func (g *Gateway) devices(s share) server.Options {
 		Handler: server.Device(g.deviceRoutes(), g.Ready), TLS: g.identity.tls(),
 	}
 	if g.opts.Driver != ordinaryDriver && o.TLS == nil {
-		o.Stream, o.StreamPath = http.HandlerFunc(g.events), sse.Path
+		o.Stream, o.StreamPath = g.forPages(g.events), sse.Path
+	}
+	return o
+}
+
+func (g *Gateway) backends(s share) server.Options {
+	o := server.Options{
+		Name: backendListener, Address: g.opts.BackendListen, Lobby: g.backendLobby(s), Reserve: s.reserve,
+		Handler: server.Backend(g.routes(), g.admin, g.Ready), TLS: g.identity.callers.tls(),
+	}
+	if o.TLS == nil {
+		o.Brief, o.BriefPath = server.Brief(admitted(http.HandlerFunc(g.publish))), publish.Path
 	}
 	return o
 }

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"downlink/internal/access"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"downlink/internal/auth"
@@ -20,6 +21,7 @@ import (
 	"downlink/internal/sse"
 	"downlink/internal/sweep"
 	"downlink/internal/tail"
+	"downlink/internal/ticket"
 	"downlink/internal/trail"
 )
 
@@ -42,6 +44,12 @@ type instruments struct {
 	auth    *auth.Metrics
 	certs   *certs.Metrics
 	reload  *reload.Metrics
+	access  *access.Metrics
+	ticket  *ticket.Metrics
+
+	// Not registered: their names are those of the devices' port.
+	backendAuth  *auth.Metrics
+	backendCerts *certs.Metrics
 }
 
 func newInstruments(reg prometheus.Registerer) instruments {
@@ -61,7 +69,12 @@ func newInstruments(reg prometheus.Registerer) instruments {
 		lobby:   lobby.NewMetrics(reg, deviceListener, backendListener),
 		auth:    auth.NewMetrics(reg),
 		certs:   certs.NewMetrics(reg),
-		reload:  reload.NewMetrics(reg, tlsSource, jwtSource, tokensSource, clientSource, configSource),
+		reload:  reload.NewMetrics(reg, tlsSource, jwtSource, tokensSource, clientSource, configSource, publishersSource, backendJWTSource, backendTLSSource, ticketSource),
+		access:  access.NewMetrics(reg),
+		ticket:  ticket.NewMetrics(reg),
+
+		backendAuth:  auth.NewMetrics(nil),
+		backendCerts: certs.NewMetrics(nil),
 	}
 }
 

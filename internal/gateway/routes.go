@@ -21,6 +21,7 @@ func (g *Gateway) routes() []server.Route {
 		g.order(http.MethodPost, control.RevokePath, (*control.Handler).Revoke),
 		g.order(http.MethodDelete, control.RevokePath, (*control.Handler).Restore),
 		g.order(http.MethodGet, control.RevokedPath, (*control.Handler).Revoked),
+		g.issue(),
 		{Path: publish.Path, Handler: admitted(http.HandlerFunc(g.publish))},
 		{Method: http.MethodGet, Path: openapi.Path, Handler: openapi.Handler()},
 		{Method: http.MethodGet, Path: limits.Path, Handler: g.admin(limits.Show(g.opts.Limits))},
@@ -32,10 +33,13 @@ func (g *Gateway) routes() []server.Route {
 // deviceRoutes are what the devices' port serves beside health.
 func (g *Gateway) deviceRoutes() []server.Route {
 	return []server.Route{
-		{Path: sse.Path, Handler: http.HandlerFunc(g.events)},
-		{Path: poll.Path, Handler: http.HandlerFunc(g.polls)},
+		{Path: sse.Path, Handler: g.forPages(g.events)},
+		{Path: poll.Path, Handler: g.forPages(g.polls)},
 	}
 }
 
+// forPages is h for programs and for those pages that may.
+func (g *Gateway) forPages(h http.HandlerFunc) http.Handler { return g.identity.pages.origins.Wrap(h) }
+
 // admin is h for those who may do everything.
-func (g *Gateway) admin(h http.Handler) http.Handler { return h }
+func (g *Gateway) admin(h http.Handler) http.Handler { return g.identity.callers.gate.Admin(h) }
