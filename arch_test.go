@@ -81,6 +81,7 @@ var rules = map[string]rule{
 	"access":  {may: "event problem auth", mods: yaml, why: "who calls the back end; it serves nothing itself"},
 	"certs":   {why: "a certificate that can be exchanged; it knows no listener"},
 	"reload":  {why: "a rhythm; what is in the files is their owners' business"},
+	"explain": {may: "event session shard trail problem", why: "gathers what others know of a device"},
 	"trail":   {why: "remembers what it is told; it knows neither sessions nor doors"},
 	"peer":    {why: "addresses and what proxies say of them; it counts nobody"},
 	"lobby":   {may: "peer backoff", why: "who is in and who may come in; it knows neither HTTP nor sockets"},
@@ -88,11 +89,12 @@ var rules = map[string]rule{
 
 	// Assembly.
 	"gateway": {
-		may:  "event frame problem openapi backoff eventlog eventlog/redislog eventlog/filelog publish control revoked tail sweep shard session conn door sse poll trail metrics server lobby peer auth certs reload limits fdtable access ticket cors",
+		may:  "event frame problem openapi backoff eventlog eventlog/redislog eventlog/filelog publish control revoked tail sweep shard session conn door sse poll trail explain metrics server lobby peer auth certs reload limits fdtable access ticket cors",
 		mods: prometheus,
 		why:  "the one place that knows every stage's concrete type; it takes Options too, so that a test can run three in one process",
 	},
-	"cmd/downlink":    {may: "auth load load/producer load/results load/watch config limits gateway event problem publish metrics client", mods: kong + " " + yaml, why: "reads the command line and wires; work is done elsewhere"},
+	"cmd/downlink":    {may: "auth load load/producer load/results load/watch config limits gateway event problem publish metrics client explain docs/operate", mods: kong + " " + yaml, why: "reads the command line and wires; work is done elsewhere"},
+	"docs/operate":    {why: "text"},
 	"bench":           {why: "measures programs from outside: what it shares with them is no measurement"},
 	"tools/reference": {may: "config limits gateway event eventlog session problem metrics publish", mods: kong + " " + prometheus, why: "writes docs/reference from the code"},
 

@@ -26,6 +26,7 @@ type listenCmd struct {
 	URL        string        `name:"url" default:"http://127.0.0.1:8080" env:"DOWNLINK_URL" help:"The gateway's devices' port."`
 	CursorFile string        `placeholder:"FILE" help:"Keep the position here, so that the next run continues where this one ended."`
 	Earliest   bool          `help:"Without a position, ask for all that the gateway's window still holds."`
+	Poll       bool          `help:"Ask by long polls instead of keeping a stream open."`
 	JSON       bool          `name:"json" help:"Print each event as one JSON object, exactly as it came."`
 	Silence    time.Duration `default:"1m" help:"Reconnect when the gateway sends nothing for so long: three of its keep-alives."`
 }
@@ -42,7 +43,7 @@ func (c *listenCmd) Validate() error {
 func (c *listenCmd) Run(io console) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	device := client.Client{URL: c.URL, Device: c.Device, Earliest: c.Earliest, Silence: c.Silence}
+	device := client.Client{URL: c.URL, Device: c.Device, Earliest: c.Earliest, Poll: c.Poll, Silence: c.Silence}
 	var err error
 	if device.Token, err = c.token(); err != nil {
 		return usage(err)

@@ -1,5 +1,5 @@
 // Command downlink is the gateway and its tools: serve, publish, listen,
-// load, check, token, version. It owns the command line, the exit codes and what a person
+// explain, load, check, token, version. It owns the command line, the exit codes and what a person
 // reads on the terminal; the work is done in the packages. Its invariant: an
 // error message says what to do next, and holds no password.
 package main
@@ -37,6 +37,7 @@ type commands struct {
 	Listen  listenCmd  `cmd:"" help:"Be a device on the terminal: print its events."`
 	Load    loadCmd    `cmd:"" help:"Measure a server: be many devices and their producers, and report latencies, losses and costs."`
 	Check   checkCmd   `cmd:"" help:"Check the configuration: report all problems at once, or print every effective value and where it comes from."`
+	Explain explainCmd `cmd:"" help:"Say where a device is connected, how far behind it is, and why it was refused."`
 	Token   tokenCmd   `cmd:"" help:"Make and inspect device tokens."`
 	Limits  limitsCmd  `cmd:"" help:"Show every limit of a running gateway and why it is what it is, or change some at once."`
 	Version versionCmd `cmd:"" help:"Print the version."`

@@ -261,5 +261,5 @@ func (c *credentials) identify(r *http.Request) (door.Identity, error) {
 		}
 		return door.Identity{}, &door.LaterError{Refusal: refusal, Device: later.Claimed}
 	}
-	return door.Identity{Device: id.Device, Groups: id.Groups, Expires: id.Expires, Valid: id.Valid}, err
+	return door.Identity{Device: id.Device, Groups: id.Groups, Expires: id.Expires, Valid: id.Valid, Credential: id.By}, err
 }

@@ -2,9 +2,12 @@ package gateway
 
 import (
 	"net/http"
+	"os"
 
 	"downlink/internal/door"
+	"downlink/internal/explain"
 	"downlink/internal/poll"
+	"downlink/internal/problem"
 	"downlink/internal/session"
 	"downlink/internal/sse"
 	"downlink/internal/trail"
@@ -27,6 +30,24 @@ func (f *flow) openToDevices(o Options, c *credentials, m instruments) {
 		Door: before, Shards: f.shards,
 		Session: pending, Roster: f.roster,
 		Retry: o.Retry, WriteTimeout: o.WriteTimeout, Ended: f.notePoll, Metrics: m.poll,
+	})
+}
+
+// explain serves GET /v1/devices/{device}.
+func (g *Gateway) explain(w http.ResponseWriter, r *http.Request) {
+	if f := g.flow.Load(); f != nil {
+		g.explainer(f).ServeHTTP(w, r)
+		return
+	}
+	problem.Write(w, problem.New(problem.LogUnavailable, "the gateway has not reached its log since it started"))
+}
+
+// explainer answers for this gateway. Questions are rare.
+func (g *Gateway) explainer(f *flow) *explain.Handler {
+	name, _ := os.Hostname() // without a name its address has to do
+	return explain.New(explain.Options{
+		Gateway: name, Instance: g.instance, Version: g.opts.Version, Address: g.DeviceAddr().String(), Ready: g.Ready,
+		Shards: f.shards, Revoked: f.revoked.Has, Trail: f.trail,
 	})
 }
 

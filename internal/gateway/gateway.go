@@ -6,6 +6,7 @@ package gateway
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -80,6 +81,7 @@ type Gateway struct {
 	registry *prometheus.Registry
 	metrics  instruments
 	identity *credentials
+	instance string // random
 	// These answer devices until the log has been reached.
 	starting, startingPolls http.Handler
 	device                  *server.Server
@@ -95,7 +97,7 @@ func New(o Options) (*Gateway, error) {
 	if o.Watch == 0 {
 		o.Watch = 2 * time.Second
 	}
-	g := &Gateway{opts: o, failed: make(chan error, 1), registry: metrics.NewRegistry(metrics.ReadBuild(o.Version))}
+	g := &Gateway{opts: o, instance: rand.Text(), failed: make(chan error, 1), registry: metrics.NewRegistry(metrics.ReadBuild(o.Version))}
 	g.metrics = newInstruments(g.registry)
 	var err error
 	if g.identity, err = openCredentials(o, g.metrics); err != nil {

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"downlink/internal/control"
+	"downlink/internal/explain"
 	"downlink/internal/limits"
 	"downlink/internal/metrics"
 	"downlink/internal/openapi"
@@ -17,6 +18,7 @@ import (
 // description of it is for those only whom it lets pass.
 func (g *Gateway) routes() []server.Route {
 	return []server.Route{
+		{Method: http.MethodGet, Path: explain.Path, Handler: g.admin(http.HandlerFunc(g.explain))},
 		g.order(http.MethodPost, control.DisconnectPath, (*control.Handler).Disconnect),
 		g.order(http.MethodPost, control.RevokePath, (*control.Handler).Revoke),
 		g.order(http.MethodDelete, control.RevokePath, (*control.Handler).Restore),

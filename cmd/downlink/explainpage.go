@@ -1,0 +1,311 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"downlink/docs/operate"
+	"downlink/internal/explain"
+)
+
+// width is how long a line of running text is at most.
+const width = 79
+
+// A page is what explain shows to a person.
+type page struct {
+	b       strings.Builder
+	f       findings
+	several bool // gateways, so that each line of the past names its own
+}
+
+func newPage(f findings) *page { return &page{f: f, several: len(f.Gateways) > 1} }
+
+// text is the page: where the device is, what happened to it, and what to do.
+func (p *page) text() string {
+	p.line("%s", p.summary())
+	for _, h := range p.f.Gateways {
+		p.line("")
+		p.gateway(h)
+	}
+	own := p.past(func(r *explain.Report) []explain.Happening { return r.Trail })
+	claimed := p.past(func(r *explain.Report) []explain.Happening { return r.Claimed })
+	nameless := p.past(func(r *explain.Report) []explain.Happening { return r.Nameless })
+	p.happenings("Lately", own, 8)
+	p.happenings("Requests that only claimed to be this device: their credential wasn't accepted", claimed, 5)
+	advise := append(slices.Clone(own), claimed...)
+	if !p.f.Connected && len(claimed) == 0 {
+		p.happenings("Requests that named no device; this one's may be among them", nameless, 3)
+		if len(own) == 0 {
+			advise = nameless
+		}
+	}
+	p.advice(advise)
+	return p.b.String()
+}
+
+func (p *page) line(format string, args ...any) { fmt.Fprintf(&p.b, format+"\n", args...) }
+
+// summary is the answer in one line.
+func (p *page) summary() string {
+	var streams, polls, silent int
+	var at []string
+	for _, h := range p.f.Gateways {
+		if h.Report == nil {
+			silent++
+			continue
+		}
+		if len(h.Report.Sessions) > 0 {
+			at = append(at, nameOf(h))
+		}
+		for _, s := range h.Report.Sessions {
+			if s.Kind == "poll" {
+				polls++
+			} else {
+				streams++
+			}
+		}
+	}
+	device := visible(p.f.Device)
+	switch {
+	case len(at) > 0:
+		return fmt.Sprintf("%s is connected: %s at %s.", device, counted(streams, polls), strings.Join(at, ", "))
+	case p.revoked():
+		return device + " is REVOKED: it is let in nowhere until somebody lifts that."
+	case silent == len(p.f.Gateways):
+		return "Nobody knows about " + device + ": no gateway gave an answer."
+	case silent > 0:
+		return fmt.Sprintf("%s is not connected where an answer came from; %d of %d gateways gave none.", device, silent, len(p.f.Gateways))
+	default:
+		return device + " is NOT connected."
+	}
+}
+
+func counted(streams, polls int) string {
+	var parts []string
+	for _, c := range []struct {
+		n    int
+		what string
+	}{{streams, "stream"}, {polls, "poll"}} {
+		switch {
+		case c.n == 1:
+			parts = append(parts, "1 "+c.what)
+		case c.n > 1:
+			parts = append(parts, fmt.Sprintf("%d %ss", c.n, c.what))
+		}
+	}
+	return strings.Join(parts, " and ")
+}
+
+// nameOf is a gateway as people find it.
+func nameOf(h heard) string {
+	if h.Report == nil || h.Report.Gateway.Name == "" {
+		return h.Backend
+	}
+	return visible(h.Report.Gateway.Name)
+}
+
+// gateway shows one gateway and the device's sessions there.
+func (p *page) gateway(h heard) {
+	if h.Report == nil {
+		p.line("%s: %s", h.Backend, visible(h.Error))
+		return
+	}
+	g := h.Report.Gateway
+	state := "serving"
+	if !g.Ready {
+		state = "NOT ready: " + visible(g.Why)
+	}
+	if h.Report.Revoked {
+		state += "; the device is revoked"
+	}
+	if len(h.Report.Sessions) == 0 {
+		state += "; the device isn't connected here"
+	}
+	p.line("%s (%s, devices at %s): %s", visible(g.Name), h.Backend, visible(g.Address), state)
+	for _, s := range h.Report.Sessions {
+		p.session(s, h.Report)
+	}
+}
+
+func (p *page) session(s explain.Session, r *explain.Report) {
+	p.line("  %s for %s, since %s, from %s, %s", s.Kind, age(r.Time.Sub(s.Since)), clock(s.Since, r.Time), visible(orNone(s.Address)), visible(s.Protocol))
+	p.line("    cursor      %s: %s", orNone(visible(s.Cursor)), howFar(s))
+	if len(s.Groups) > 0 {
+		p.line("    groups      %s", visible(strings.Join(s.Groups, ", ")))
+	}
+	until := "never expires"
+	if s.Expires != nil {
+		until = fmt.Sprintf("expires %s, in %s", clock(*s.Expires, r.Time), age(s.Expires.Sub(r.Time)))
+	}
+	p.line("    credential  %s, %s", visible(orNone(s.Credential)), until)
+}
+
+// howFar says how far behind a session is, and why.
+func howFar(s explain.Session) string {
+	if s.State == "live" && s.Behind.Events == 0 {
+		return "live, it has everything"
+	}
+	behind := fmt.Sprintf("%d events behind", s.Behind.Events)
+	if s.Behind.More {
+		behind += ", or more"
+	}
+	if s.Behind.MS > 0 {
+		behind += fmt.Sprintf(" (the oldest by %s)", age(time.Duration(min(s.Behind.MS, 1<<40))*time.Millisecond)) //nolint:gosec // bounded
+	}
+	switch s.State {
+	case "live":
+		return behind + ": they are on their way"
+	case "stalled":
+		return behind + ": it takes them more slowly than they come"
+	default:
+		return behind + ": they are being read from the log"
+	}
+}
+
+// A memory is something of the past, and the gateway that remembers it.
+type memory struct {
+	explain.Happening
+	gateway string
+	now     time.Time // there
+}
+
+// past is what all gateways remember of a kind, newest first.
+func (p *page) past(of func(*explain.Report) []explain.Happening) []memory {
+	var all []memory
+	for _, h := range p.f.Gateways {
+		if h.Report == nil {
+			continue
+		}
+		for _, e := range of(h.Report) {
+			all = append(all, memory{e, nameOf(h), h.Report.Time})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b memory) int { return b.Last.Compare(a.Last) })
+	return all
+}
+
+func (p *page) happenings(title string, all []memory, most int) {
+	if len(all) == 0 {
+		return
+	}
+	p.line("\n%s:", title)
+	for _, e := range all[:min(len(all), most)] {
+		where := ""
+		if p.several {
+			where = e.gateway + "  "
+		}
+		p.line("  %s  %s%s", clock(e.Last, e.now), where, e.describe())
+	}
+	if left := len(all) - most; left > 0 {
+		p.line("  … and %d older; --json shows all", left)
+	}
+}
+
+func (e memory) describe() string {
+	var b strings.Builder
+	b.WriteString(strings.TrimRight(visible(e.What+" "+e.Word), " "))
+	if e.Times > 1 {
+		fmt.Fprintf(&b, ", %d times since %s", e.Times, clock(e.First, e.now))
+	}
+	if e.Since != nil {
+		fmt.Fprintf(&b, ", after %s", age(e.Last.Sub(*e.Since)))
+	}
+	if e.Address != "" {
+		fmt.Fprintf(&b, ", from %s", visible(e.Address))
+	}
+	if e.Detail != "" {
+		fmt.Fprintf(&b, ":\n            %s", visible(e.Detail))
+	}
+	return b.String()
+}
+
+func (p *page) revoked() bool {
+	return slices.ContainsFunc(p.f.Gateways, func(h heard) bool { return h.Report != nil && h.Report.Revoked })
+}
+
+// advice shows what the troubleshooting page says about the newest words.
+func (p *page) advice(all []memory) {
+	slices.SortStableFunc(all, func(a, b memory) int { return b.Last.Compare(a.Last) })
+	var words []string
+	if p.revoked() {
+		words = append(words, "revoked")
+	}
+	for _, e := range all {
+		old := e.now.Sub(e.Last) > time.Hour
+		if e.Word == "" || slices.Contains(words, e.Word) || len(words) > 0 && old || p.f.Connected && (old || e.What != "refused") {
+			continue
+		}
+		if words = append(words, e.Word); len(words) == 2 {
+			break
+		}
+	}
+	for _, word := range words {
+		said := operate.Advice(word)
+		if len(said) == 0 {
+			continue
+		}
+		p.line("\n%s", word)
+		for _, paragraph := range said {
+			p.b.WriteString(wrapped(paragraph, "  "))
+		}
+	}
+}
+
+// wrapped breaks a paragraph into lines; lines of code stay as they are.
+func wrapped(text, indent string) string {
+	if strings.Contains(text, "\n") {
+		return indent + strings.ReplaceAll(text, "\n", "\n"+indent) + "\n"
+	}
+	var b strings.Builder
+	column := 0
+	for _, word := range strings.Fields(text) {
+		length := len([]rune(word))
+		switch {
+		case column == 0:
+			b.WriteString(indent)
+			column = len(indent)
+		case column+1+length > width:
+			b.WriteString("\n" + indent)
+			column = len(indent)
+		default:
+			b.WriteByte(' ')
+			column++
+		}
+		b.WriteString(word)
+		column += length
+	}
+	return b.String() + "\n"
+}
+
+// clock is a time of day in the zone of who reads, with the date if it is
+// another day.
+func clock(t, now time.Time) string {
+	t, now = t.Local(), now.Local()
+	if t.YearDay() == now.YearDay() && t.Year() == now.Year() {
+		return t.Format("15:04:05")
+	}
+	return t.Format("2006-01-02 15:04:05")
+}
+
+// age is a duration as people say it.
+func age(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "no time"
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < time.Minute:
+		return d.Round(time.Second).String()
+	case d < time.Hour:
+		return fmt.Sprintf("%d min", d/time.Minute)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%d h %d min", d/time.Hour, d%time.Hour/time.Minute)
+	default:
+		return fmt.Sprintf("%d days", d/(24*time.Hour))
+	}
+}
+
+func orNone(text string) string { return cmp.Or(text, "none") }
