@@ -1,7 +1,8 @@
-// Command downlink is the gateway and its tools: serve, publish, listen,
-// explain, load, check, token, version. It owns the command line, the exit codes and what a person
-// reads on the terminal; the work is done in the packages. Its invariant: an
-// error message says what to do next, and holds no password.
+// Command downlink is the gateway (serve), its devices and producers (listen,
+// publish, load), and tools for who runs it. It owns the command line, the exit
+// codes and what a person reads on the terminal; the work is done in the
+// packages. Its invariant: an error message says what to do next, and holds no
+// password.
 package main
 
 import (
@@ -32,15 +33,18 @@ type console struct {
 
 // commands is the grammar of the command line.
 type commands struct {
-	Serve   serveCmd   `cmd:"" help:"Run the gateway."`
-	Publish publishCmd `cmd:"" help:"Send events to devices, through a gateway's back-end port."`
-	Listen  listenCmd  `cmd:"" help:"Be a device on the terminal: print its events."`
-	Load    loadCmd    `cmd:"" help:"Measure a server: be many devices and their producers, and report latencies, losses and costs."`
-	Check   checkCmd   `cmd:"" help:"Check the configuration: report all problems at once, or print every effective value and where it comes from."`
-	Explain explainCmd `cmd:"" help:"Say where a device is connected, how far behind it is, and why it was refused."`
-	Token   tokenCmd   `cmd:"" help:"Make and inspect device tokens."`
-	Limits  limitsCmd  `cmd:"" help:"Show every limit of a running gateway and why it is what it is, or change some at once."`
-	Version versionCmd `cmd:"" help:"Print the version."`
+	Serve      serveCmd      `cmd:"" help:"Run the gateway."`
+	Publish    publishCmd    `cmd:"" help:"Send events to devices, through a gateway's back-end port."`
+	Listen     listenCmd     `cmd:"" help:"Be a device on the terminal: print its events."`
+	Load       loadCmd       `cmd:"" help:"Measure a server: be many devices and their producers, and report latencies, losses and costs."`
+	Check      checkCmd      `cmd:"" help:"Check the configuration: report all problems at once, or print every effective value and where it comes from."`
+	Explain    explainCmd    `cmd:"" help:"Say where a device is connected, how far behind it is, and why it was refused."`
+	Disconnect disconnectCmd `cmd:"" help:"End a device's streams on every gateway; it may come back."`
+	Revoke     revokeCmd     `cmd:"" help:"Let a device in no more, until that is lifted."`
+	Restore    restoreCmd    `cmd:"" help:"Let a revoked device in again."`
+	Token      tokenCmd      `cmd:"" help:"Make and inspect device tokens."`
+	Limits     limitsCmd     `cmd:"" help:"Show every limit of a running gateway and why it is what it is, or change some at once."`
+	Version    versionCmd    `cmd:"" help:"Print the version."`
 }
 
 // run executes a command line and returns the exit code.
