@@ -147,7 +147,11 @@ func (g *Gate) checkJWT(ctx context.Context, token string) (*Caller, error) {
 		return nil, g.deny(rejected, problem.Unauthorized, err.Error())
 	}
 	c, why := readClaims(payload)
-	if why != "" {
+	switch why {
+	case "":
+	case noScopes:
+		return nil, g.deny(scopeMissing, problem.Forbidden, why)
+	default:
 		return nil, g.deny(rejected, problem.Unauthorized, why)
 	}
 	c.metrics = g.opts.Metrics

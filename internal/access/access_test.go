@@ -275,12 +275,12 @@ func TestJWT(t *testing.T) {
 		want   string
 	}{
 		"good":            {issuer{good, later, nil, 0}, "", ""},
-		"a device's":      {issuer{`{"sub":"pos-1","groups":["north"]}`, later, nil, 0}, problem.Unauthorized, "a device's token"},
+		"a device's":      {issuer{`{"sub":"pos-1","groups":["north"]}`, later, nil, 0}, problem.Forbidden, "a device's token"},
 		"null scopes":     {issuer{`{"sub":"erp","downlink":null}`, later, nil, 0}, problem.Unauthorized, "may do nothing"},
 		"list":            {issuer{`{"sub":"erp","downlink":["*"]}`, later, nil, 0}, problem.Unauthorized, "form"},
 		"unknown scope":   {issuer{`{"sub":"erp","downlink":{"device":["*"]}}`, later, nil, 0}, problem.Unauthorized, "form"},
 		"no name":         {issuer{`{"downlink":{"admin":true}}`, later, nil, 0}, problem.Unauthorized, "sub"},
-		"number as name":  {issuer{`{"sub":1,"downlink":{"admin":true}}`, later, nil, 0}, problem.Unauthorized, "no scopes"},
+		"number as name":  {issuer{`{"sub":1,"downlink":{"admin":true}}`, later, nil, 0}, problem.Forbidden, "no scopes"},
 		"nothing":         {issuer{`{"sub":"erp","downlink":{}}`, later, nil, 0}, problem.Unauthorized, "may do nothing"},
 		"not accepted":    {issuer{"", later, &auth.Error{Failure: auth.BadSignature}, 0}, problem.Unauthorized, ""},
 		"can't be judged": {issuer{"", later, fmt.Errorf("x: %w", auth.ErrKeysUnavailable), 0}, problem.KeysUnavailable, ""},

@@ -91,15 +91,18 @@ func (p patterns) match(name string) bool {
 // claim is the name of the claim with the scopes of a JWT.
 const claim = "downlink"
 
+// noScopes is what is wrong with a device's token.
+const noScopes = "the token has no scopes (claim " + claim + "): a device's token allows nothing here"
+
 // readClaims is who a token's payload says it is of, or why it can't count
-// here. A device's token has no scopes.
+// here.
 func readClaims(payload []byte) (c *Caller, why string) {
 	var claims struct {
 		Subject string          `json:"sub"`
 		Scopes  json.RawMessage `json:"downlink"`
 	}
 	if json.Unmarshal(payload, &claims) != nil || len(claims.Scopes) == 0 {
-		return nil, "the token has no scopes (claim " + claim + "): a device's token doesn't count here"
+		return nil, noScopes
 	}
 	if err := validName(claims.Subject); err != nil {
 		return nil, "the token names no publisher: its claim sub must be 1 to 128 bytes of text"
