@@ -129,7 +129,9 @@ func TestRevocationInTheEmbeddedLogLasts(t *testing.T) {
 	t.Parallel()
 	log := "file:" + t.TempDir()
 	g := program.StartGateway(t, args("--log", log)...)
-	mustOrder(t, g, http.MethodPost, "demo", "revoke")
+	if r := program.Run(t, "", "revoke", "demo", "--backend", g.Backend, "--reason", "stolen"); r.Code != 0 || !strings.Contains(r.Out, `"revoked":true`) {
+		t.Errorf("downlink revoke: %+v", r)
+	}
 	mustOrder(t, g, http.MethodPost, "other", "revoke")
 	mustOrder(t, g, http.MethodDelete, "other", "revoke")
 	g.Kill9()
