@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -58,5 +60,31 @@ func TestWatcher(t *testing.T) {
 				t.Errorf("%s: %v", result, n)
 			}
 		}
+	})
+}
+
+// TestHangup: when asked to, it looks at once, and goes on in its rhythm.
+func TestHangup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		looked := 0
+		hangup := make(chan os.Signal, 1)
+		w := New(Options{
+			Sources: []Source{{Name: "a", Load: func() (bool, error) { looked++; return false, nil }}},
+			Hangup:  hangup, Metrics: NewMetrics(nil, "a"), Logger: slog.New(slog.DiscardHandler),
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		var ended sync.WaitGroup
+		ended.Go(func() { _ = w.Run(ctx) })
+		hangup <- syscall.SIGHUP
+		synctest.Wait()
+		if looked != 1 {
+			t.Errorf("it looked %d times", looked)
+		}
+		time.Sleep(11 * time.Second) //nolint:forbidigo // in a bubble
+		if looked != 3 {
+			t.Errorf("it looked %d times in 11 s and when it was asked", looked)
+		}
+		cancel()
+		ended.Wait()
 	})
 }

@@ -220,3 +220,35 @@ func TestDetachedSessionHoldsNothing(t *testing.T) {
 	}
 	New("b", &r.woken, &roomy).Detach() // never attached
 }
+
+// A limit that is lowered below what is pending takes nothing back: what is
+// there is delivered, and what comes meanwhile afterwards.
+func TestALowerLimitOfWhatIsPendingLosesNothing(t *testing.T) {
+	most := 10
+	r := newRig(t, Options{MaxPending: func() int { return most }, MaxBytes: limits.Always(1 << 20)})
+	want := ""
+	for i := range 30 {
+		if i == 8 {
+			most = 1
+		}
+		if i == 20 {
+			most = 5
+		}
+		r.event(fmt.Sprint(i))
+		want += fmt.Sprintf("data: %d\n", i)
+		if i > 8 && len(r.s.pending) > 8 {
+			t.Fatalf("%d messages pending", len(r.s.pending))
+		}
+	}
+	got := ""
+	for range 40 {
+		for line := range strings.Lines(r.next(1)) {
+			if strings.HasPrefix(line, "data:") {
+				got += line
+			}
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -50,6 +50,9 @@ func (p *process) Stop() { p.signal(syscall.SIGSTOP) }
 // Cont lets a frozen process go on.
 func (p *process) Cont() { p.signal(syscall.SIGCONT) }
 
+// Hangup asks a gateway to read its files again.
+func (p *process) Hangup() { p.signal(syscall.SIGHUP) }
+
 // Kill9 ends the process as a crash would.
 func (p *process) Kill9() {
 	p.watcher.dismiss()
