@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,6 +21,8 @@ import (
 type listenCmd struct {
 	Device     string        `placeholder:"ID" help:"Device to be, where the gateway runs without authentication."`
 	TokenFile  string        `placeholder:"FILE" help:"File with the token that says which device to be, where the gateway checks tokens."`
+	CertFile   string        `placeholder:"FILE" help:"Client certificate that says which device to be, with those between it and its authority, where the gateway asks for one."`
+	KeyFile    string        `placeholder:"FILE" help:"Key of that certificate."`
 	CAFile     string        `name:"ca-file" placeholder:"FILE" help:"Certificates that vouch for an https gateway, instead of the system's."`
 	URL        string        `name:"url" default:"http://127.0.0.1:8080" env:"DOWNLINK_URL" help:"The gateway's devices' port."`
 	CursorFile string        `placeholder:"FILE" help:"Keep the position here, so that the next run continues where this one ended."`
@@ -33,8 +34,17 @@ type listenCmd struct {
 
 // Validate is called by kong.
 func (c *listenCmd) Validate() error {
-	if (c.Device == "") == (c.TokenFile == "") {
-		return errors.New("say which device to be: --device ID where the gateway runs without authentication, --token-file FILE where it checks tokens")
+	given := 0
+	for _, way := range []string{c.Device, c.TokenFile, c.CertFile} {
+		if way != "" {
+			given++
+		}
+	}
+	switch {
+	case given != 1:
+		return errors.New("say in one way which device to be: --device ID where the gateway runs without authentication, --token-file FILE where it checks tokens, --cert-file FILE where it checks certificates")
+	case (c.CertFile == "") != (c.KeyFile == ""):
+		return errors.New("--cert-file and --key-file belong together")
 	}
 	return nil
 }
@@ -89,24 +99,26 @@ func (c *listenCmd) token() (string, error) {
 	return token, nil
 }
 
-// http trusts what the CA file holds; nil without one.
+// http trusts what the CA file holds, and shows the certificate; nil without
+// either.
 func (c *listenCmd) http() (*http.Client, error) {
-	if c.CAFile == "" {
+	if c.CAFile+c.CertFile == "" {
 		return nil, nil
 	}
-	text, err := os.ReadFile(c.CAFile)
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	roots, err := readRoots(c.CAFile)
 	if err != nil {
-		return nil, fmt.Errorf("the certificates can't be read: %w", err)
+		return nil, err
 	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("%s holds no certificate in PEM form", c.CAFile)
+	config.RootCAs = roots
+	if c.CertFile != "" {
+		pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("%s with %s: %w", c.CertFile, c.KeyFile, err)
+		}
+		config.Certificates = []tls.Certificate{pair}
 	}
-	return &http.Client{Transport: &http.Transport{
-		Proxy:             http.ProxyFromEnvironment,
-		TLSClientConfig:   &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
-		ForceAttemptHTTP2: true,
-	}}, nil
+	return &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, ForceAttemptHTTP2: true}}, nil
 }
 
 // listened is an event as it is printed.

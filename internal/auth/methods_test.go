@@ -26,7 +26,7 @@ type everything struct {
 	tokens, crls string // files
 }
 
-func newEverything(t *testing.T) *everything {
+func newEverything(t testing.TB) *everything {
 	t.Helper()
 	dir := t.TempDir()
 	e := &everything{
@@ -53,7 +53,7 @@ func newEverything(t *testing.T) *everything {
 	return e
 }
 
-func (e *everything) putToken(t *testing.T, token, device string, groups ...string) {
+func (e *everything) putToken(t testing.TB, token, device string, groups ...string) {
 	t.Helper()
 	line, err := NewTokenLine(token, device, groups, time.Time{})
 	if err != nil {

@@ -69,3 +69,25 @@ func TestCheckAllocatesLittle(t *testing.T) {
 		t.Errorf("%v allocations, at most %d are meant", n, most)
 	}
 }
+
+// BenchmarkIdentifyCertificate with a CA on P-256 and a revocation list.
+func BenchmarkIdentifyCertificate(b *testing.B) {
+	e := newEverything(b)
+	r := offer(e.ca.Issue("by-cert", nil).Chain[:1])
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := e.methods.Identify(r); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkIdentifyStaticToken(b *testing.B) {
+	e := newEverything(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := e.methods.Identify(bearerLight(e.token)); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

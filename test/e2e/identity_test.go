@@ -109,6 +109,13 @@ func TestClientCertificates(t *testing.T) {
 		t.Errorf("the end of a stream whose certificate expires: %q", last)
 	}
 	testkit.Eventually(t, "the end is counted", func() bool { return c.Metric(`downlink_session_ends_total{reason="expired"}`) == 1 })
+	c.ca.Issue("pos-listen", nil).Write(t, c.dir, "pos-listen")
+	program.StartListener(t, c.file("events"), "--url", c.Device, "--ca-file", c.file("ca.pem"), "--cert-file", c.file("pos-listen.pem"), "--key-file", c.file("pos-listen-key.pem"), "--earliest")
+	c.publish("pos-listen", "hello")
+	testkit.Eventually(t, "the event is printed", func() bool {
+		text, _ := os.ReadFile(c.file("events"))
+		return strings.Contains(string(text), "\thello\n")
+	})
 	if out := c.curl("pos-curl"); !strings.HasPrefix(out, "HTTP/1.1 200") || !strings.Contains(out, "text/event-stream") {
 		t.Errorf("curl: %s", out)
 	}
