@@ -90,6 +90,15 @@ type attendant struct {
 	header http.Header
 	like   *http.Request // what is the same for all requests
 	at     atVisit       // the context of like
+
+	// The connection that was accepted last, or what went wrong, and the ways to
+	// get there: kept, or each connection would cost their memory anew.
+	fd    int
+	from  netip.AddrPort
+	err   error
+	there bool
+	look  func(listener uintptr)
+	wait  func(listener uintptr) bool
 }
 
 // atVisit is the context of one request after the other.
@@ -108,7 +117,23 @@ func (c *atVisit) Value(key any) any {
 func newAttendant() *attendant {
 	a := &attendant{header: make(http.Header, 8), at: atVisit{Context: context.Background()}}
 	a.like = new(http.Request).WithContext(&a.at)
+	a.look = func(listener uintptr) { a.there = a.accept(listener) }
+	a.wait = a.accept
 	return a
+}
+
+// accept takes a connection from the socket; false if there is none.
+func (a *attendant) accept(listener uintptr) bool {
+	for {
+		var from syscall.Sockaddr
+		// Not unix.Accept4: that asks the system about the socket once more.
+		a.fd, from, a.err = syscall.Accept4(int(listener), unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+		if errors.Is(a.err, unix.EINTR) || errors.Is(a.err, unix.ECONNABORTED) {
+			continue
+		}
+		a.from = address(from)
+		return !errors.Is(a.err, unix.EAGAIN)
+	}
 }
 
 // serveAll accepts connections and serves what is plain, one after the other.
@@ -118,8 +143,7 @@ func newAttendant() *attendant {
 func (s *skim) serveAll() {
 	a := newAttendant()
 	for failed := 0; ; {
-		fd, from, err := s.accept()
-		if err != nil {
+		if err := s.accept(a); err != nil {
 			if !s.overcome(err, failed) {
 				return
 			}
@@ -131,7 +155,7 @@ func (s *skim) serveAll() {
 			s.accepting.Add(1)
 			go s.serveAll()
 		}
-		s.welcome(fd, address(from), a)
+		s.welcome(a)
 		clear(a.header)
 		if s.accepting.Add(1) > maxAccepting {
 			s.accepting.Add(-1)
@@ -144,8 +168,8 @@ func (s *skim) serveAll() {
 const maxAccepting = 8
 
 // welcome serves a connection, or hands it over.
-func (s *skim) welcome(fd int, from netip.AddrPort, a *attendant) {
-	guest := s.lobby.Arrive(from.Addr())
+func (s *skim) welcome(a *attendant) {
+	fd, guest := a.fd, s.lobby.Arrive(a.from.Addr())
 	if guest == nil {
 		unix.Close(fd) //nolint:errcheck // nothing was promised
 		return
@@ -153,7 +177,7 @@ func (s *skim) welcome(fd int, from netip.AddrPort, a *attendant) {
 	n, _ := unix.Read(fd, a.buf[:]) // an error comes again, to whoever reads next
 	head := a.buf[:max(n, 0)]
 	if r := s.plain(head, a.like); r != nil && s.begin() {
-		r.RemoteAddr = from.String()
+		r.RemoteAddr = a.from.String()
 		a.at.visit = visit(guest, s.proxies, r)
 		s.serve(&skimmed{fd: fd, guest: guest, header: a.header}, r)
 		return
@@ -166,29 +190,21 @@ func (s *skim) welcome(fd int, from netip.AddrPort, a *attendant) {
 	s.give(seat(c, guest))
 }
 
-// accept is the next connection. It waits only if there is none: waiting is
-// for one goroutine at a time.
-func (s *skim) accept() (fd int, peer unix.Sockaddr, err error) {
-	try := func(listener uintptr) bool {
-		for {
-			fd, peer, err = unix.Accept4(int(listener), unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
-			if !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.ECONNABORTED) {
-				return !errors.Is(err, unix.EAGAIN)
-			}
-		}
-	}
-	there := false
-	closed := s.raw.Control(func(listener uintptr) { there = try(listener) })
-	if closed == nil && !there {
-		closed = s.raw.Read(try)
+// accept lets the next connection come. It waits only if there is none:
+// waiting is for one goroutine at a time.
+func (s *skim) accept(a *attendant) error {
+	a.there = false
+	closed := s.raw.Control(a.look)
+	if closed == nil && !a.there {
+		closed = s.raw.Read(a.wait)
 	}
 	if closed != nil {
-		return -1, nil, net.ErrClosed
+		return net.ErrClosed
 	}
-	if err != nil {
-		return -1, nil, &net.OpError{Op: "accept", Net: "tcp", Err: os.NewSyscallError("accept4", err)}
+	if a.err != nil {
+		return &net.OpError{Op: "accept", Net: "tcp", Err: os.NewSyscallError("accept4", a.err)}
 	}
-	return fd, peer, nil
+	return nil
 }
 
 // plain is the request, if head holds one for a stream, whole and alone, about
@@ -235,11 +251,11 @@ func (s *skim) serve(c *skimmed, r *http.Request) {
 }
 
 // address is where a connection comes from.
-func address(from unix.Sockaddr) netip.AddrPort {
+func address(from syscall.Sockaddr) netip.AddrPort {
 	switch a := from.(type) {
-	case *unix.SockaddrInet4:
+	case *syscall.SockaddrInet4:
 		return netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port)) //nolint:gosec // a port
-	case *unix.SockaddrInet6:
+	case *syscall.SockaddrInet6:
 		return netip.AddrPortFrom(netip.AddrFrom16(a.Addr).Unmap(), uint16(a.Port)) //nolint:gosec // a port
 	default:
 		return netip.AddrPort{}
