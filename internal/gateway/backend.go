@@ -77,6 +77,15 @@ func (c *callers) trouble() string {
 	return c.pair.Trouble(time.Now())
 }
 
+// name is who calls, for people; empty where nobody is told from others.
+func (c *callers) name(r *http.Request) string {
+	caller, err := c.gate.Check(r)
+	if err != nil {
+		return "" // it would not have been let in
+	}
+	return caller.Name()
+}
+
 // sender says who publishes.
 func (c *callers) sender(r *http.Request) (publish.Sender, error) {
 	caller, err := c.gate.Check(r)

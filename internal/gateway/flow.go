@@ -80,7 +80,7 @@ func startFlow(o Options, log eventlog.Log, lists *revoked.Set, c *credentials, 
 		Metrics: m.sweep, Logger: o.Logger.With("part", "sweep"),
 	})
 	f.control = control.New(control.Options{
-		Log: log, Shards: log.Shards(), Timeout: o.PublishTimeout,
+		Log: log, Shards: log.Shards(), Timeout: o.PublishTimeout, Caller: c.callers.name,
 		Metrics: m.control, Logger: o.Logger.With("part", "control"),
 	})
 	f.run(failed, f.shards.Run, f.tail.Run, lists.Run, sweeper.Run)

@@ -1,10 +1,15 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -215,6 +220,44 @@ func TestRevokedWhileItComesIn(t *testing.T) {
 	}
 	if n := g.flow.Load().roster.Len(); n > 0 {
 		testkit.Eventually(t, "no stream is left", func() bool { return g.flow.Load().roster.Len() == 0 })
+	}
+}
+
+// TestOrdersTellWhoGaveThem in the log of the gateway that was asked.
+func TestOrdersTellWhoGaveThem(t *testing.T) {
+	token := strings.Repeat("an operator's token ", 3)
+	file := filepath.Join(t.TempDir(), "publishers.yml")
+	text := fmt.Sprintf("- {name: ops, sha256: %x, admin: true}\n", sha256.Sum256([]byte(strings.TrimSpace(token))))
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var lines bytes.Buffer // read when the gateway has ended
+	o := testOptions(t, "file:"+t.TempDir())
+	o.Backend.PublishersFile, o.Logger = file, slog.New(slog.NewTextHandler(&lines, nil))
+	g := run(t, o)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.backend+"/v1/devices/demo/revoke", strings.NewReader(`{"reason":"stolen"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Close = true
+	for _, want := range []int{http.StatusUnauthorized, http.StatusOK} {
+		req.Body, _ = req.GetBody()
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("an order with %q: %s", req.Header.Get("Authorization"), resp.Status)
+		}
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	if err := g.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if text := lines.String(); !strings.Contains(text, "by=ops") || !strings.Contains(text, "reason=stolen") || strings.Contains(text, "operator's") {
+		t.Errorf("the log says\n%s", text)
 	}
 }
 
