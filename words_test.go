@@ -27,6 +27,8 @@ func TestEveryWordIsExplained(t *testing.T) {
 	for _, r := range door.Refusals() {
 		heading("refusal", string(r))
 	}
+	heading("outcome", door.Rejected)
+	heading("outcome", door.Revoked)
 	for _, f := range auth.Failures() {
 		heading("failure", string(f))
 	}

@@ -44,7 +44,7 @@ func New(o Options) *Handler { return &Handler{o} }
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	device := r.PathValue("device")
 	if err := event.ValidateDevice(device); err != nil {
-		problem.Write(w, problem.New(problem.InvalidOrder, err.Error()).At("device"))
+		problem.Write(w, problem.New(problem.InvalidDevice, err.Error()).At("device"))
 		return
 	}
 	data, err := json.Marshal(h.Report(device))

@@ -18,6 +18,7 @@ const (
 	Unauthorized       Code = "unauthorized"
 	Forbidden          Code = "forbidden"
 	InvalidOrder       Code = "invalid-order"
+	InvalidDevice      Code = "invalid-device"
 	CrossOrigin        Code = "cross-origin"
 	NotFound           Code = "not-found"
 	InvalidTicket      Code = "invalid-ticket"
@@ -90,6 +91,9 @@ var table = [...]Kind{
 	{InvalidOrder, http.StatusBadRequest, "The order about a device can't be given like this",
 		"Correct what `field` names; docs/protocol.md, Devices, lists the rules.",
 		"The device ID in the path breaks the rules for device IDs, `reason` is too long or holds control characters, or `retry_ms` is out of bounds. Nothing was stored."},
+	{InvalidDevice, http.StatusBadRequest, "No device can have that name",
+		"Correct the device ID in the path: 1 to 128 bytes of UTF-8 without control characters, starting with neither * nor @, percent-encoded.",
+		"The device ID in the path breaks the rules for device IDs (docs/protocol.md, Words and limits)."},
 	{InvalidTicket, http.StatusBadRequest, "The ticket can't be made like this",
 		"Correct the member that `field` names; docs/operate/tickets.md says what a ticket is made of.",
 		"The device or a group isn't one, there are too many groups, or a time is longer than the settings allow. No ticket was made."},
