@@ -20,7 +20,8 @@ import (
 	"downlink/internal/limits"
 )
 
-// limitsCmd shows a running gateway's limits and changes them.
+// limitsCmd shows a running gateway's limits and changes them. Each gateway has
+// limits of its own.
 type limitsCmd struct {
 	Name    string        `arg:"" optional:"" placeholder:"NAME" help:"Only limits whose name holds this, and all that is known of them."`
 	Set     []string      `placeholder:"NAME=VALUE" sep:"none" help:"Change a limit at once, until a restart or until the configuration's own value for it changes; may be repeated: all are changed, or none. A size may be written as 64MiB."`
