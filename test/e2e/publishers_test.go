@@ -124,6 +124,9 @@ func TestPublishers(t *testing.T) {
 		t.Errorf("a publisher's token on the devices' port: %d", r.status)
 	}
 	openAndNot(t, g)
+	if !strings.Contains(g.Log(), "by=ops") {
+		t.Error("the log doesn't say who revoked a device")
+	}
 
 	put(t, at("publishers.yml"), "- name: broken")
 	testkit.Eventually(t, "the file is complained about", func() bool { return strings.Contains(g.Log(), "source=publishers") })
