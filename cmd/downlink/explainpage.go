@@ -261,7 +261,7 @@ func wrapped(text, indent string) string {
 	}
 	var b strings.Builder
 	column := 0
-	for _, word := range strings.Fields(text) {
+	for word := range strings.FieldsSeq(text) {
 		length := len([]rune(word))
 		switch {
 		case column == 0:

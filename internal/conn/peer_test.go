@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"errors"
 	"net/http"
 	"testing"
 )
@@ -48,7 +49,9 @@ func TestDriversKnowThePeer(t *testing.T) {
 		if got := <-s.peer; got != want {
 			t.Errorf("at its end it says %q, want %q", got, want)
 		}
-		<-s.closed
+		if err := <-s.closed; !errors.Is(err, ErrGone) {
+			t.Error(err)
+		}
 		if _, light := s.conn.(interface{ isBlocked() bool }); light {
 			o.driver.Close(t.Context())
 			if address, _ := s.conn.Peer(); address != "" {
