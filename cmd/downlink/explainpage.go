@@ -16,20 +16,26 @@ const width = 79
 
 // A page is what explain shows to a person.
 type page struct {
-	b       strings.Builder
-	f       findings
-	several bool // gateways, so that each line of the past names its own
+	b     strings.Builder
+	f     findings
+	names map[string]int // of gateways, and how many have each
 }
 
-func newPage(f findings) *page { return &page{f: f, several: len(f.Gateways) > 1} }
+func newPage(f findings) *page {
+	p := &page{f: f, names: make(map[string]int)}
+	for _, h := range f.Gateways {
+		if h.Report != nil {
+			p.names[h.Report.Gateway.Name]++
+		}
+	}
+	return p
+}
 
 // text is the page: where the device is, what happened to it, and what to do.
 func (p *page) text() string {
 	p.line("%s", p.summary())
-	for _, h := range p.f.Gateways {
-		p.line("")
-		p.gateway(h)
-	}
+	p.line("")
+	p.gateways()
 	own := p.past(func(r *explain.Report) []explain.Happening { return r.Trail })
 	claimed := p.past(func(r *explain.Report) []explain.Happening { return r.Claimed })
 	nameless := p.past(func(r *explain.Report) []explain.Happening { return r.Nameless })
@@ -58,7 +64,7 @@ func (p *page) summary() string {
 			continue
 		}
 		if len(h.Report.Sessions) > 0 {
-			at = append(at, nameOf(h))
+			at = append(at, p.nameOf(h))
 		}
 		for _, s := range h.Report.Sessions {
 			if s.Kind == "poll" {
@@ -99,30 +105,39 @@ func counted(streams, polls int) string {
 	return strings.Join(parts, " and ")
 }
 
-// nameOf is a gateway as people find it.
-func nameOf(h heard) string {
-	if h.Report == nil || h.Report.Gateway.Name == "" {
+// nameOf is a gateway as people find it: its machine's name, if no other has it.
+func (p *page) nameOf(h heard) string {
+	if h.Report == nil || p.names[h.Report.Gateway.Name] != 1 {
 		return h.Backend
 	}
 	return visible(h.Report.Gateway.Name)
 }
 
+// gateways shows those where the device is, or with which something is wrong,
+// and names the others.
+func (p *page) gateways() {
+	var others []string
+	for _, h := range p.f.Gateways {
+		switch r := h.Report; {
+		case r == nil:
+			p.line("%s: %s", h.Backend, visible(h.Error))
+		case r.Gateway.Ready && len(r.Sessions) == 0:
+			others = append(others, p.nameOf(h))
+		default:
+			p.gateway(h)
+		}
+	}
+	if len(others) > 0 {
+		p.b.WriteString(wrapped("Not connected at "+strings.Join(others, ", ")+": serving.", ""))
+	}
+}
+
 // gateway shows one gateway and the device's sessions there.
 func (p *page) gateway(h heard) {
-	if h.Report == nil {
-		p.line("%s: %s", h.Backend, visible(h.Error))
-		return
-	}
 	g := h.Report.Gateway
 	state := "serving"
 	if !g.Ready {
 		state = "NOT ready: " + visible(g.Why)
-	}
-	if h.Report.Revoked {
-		state += "; the device is revoked"
-	}
-	if len(h.Report.Sessions) == 0 {
-		state += "; the device isn't connected here"
 	}
 	p.line("%s (%s, devices at %s): %s", visible(g.Name), h.Backend, visible(g.Address), state)
 	for _, s := range h.Report.Sessions {
@@ -180,7 +195,7 @@ func (p *page) past(of func(*explain.Report) []explain.Happening) []memory {
 			continue
 		}
 		for _, e := range of(h.Report) {
-			all = append(all, memory{e, nameOf(h), h.Report.Time})
+			all = append(all, memory{e, p.nameOf(h), h.Report.Time})
 		}
 	}
 	slices.SortStableFunc(all, func(a, b memory) int { return b.Last.Compare(a.Last) })
@@ -194,7 +209,7 @@ func (p *page) happenings(title string, all []memory, most int) {
 	p.line("\n%s:", title)
 	for _, e := range all[:min(len(all), most)] {
 		where := ""
-		if p.several {
+		if len(p.f.Gateways) > 1 {
 			where = e.gateway + "  "
 		}
 		p.line("  %s  %s%s", clock(e.Last, e.now), where, e.describe())
