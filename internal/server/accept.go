@@ -84,15 +84,25 @@ func addressOf(a net.Addr) netip.Addr {
 // A limitedConn is a guest's connection.
 type limitedConn struct {
 	net.Conn
+	accepted net.Conn // what Conn was at first
 	guest    *lobby.Guest
 	detached atomic.Bool
 }
 
 // seat makes a guest's connection, which may be cut from now on.
 func seat(c net.Conn, guest *lobby.Guest) *limitedConn {
-	l := &limitedConn{Conn: c, guest: guest}
-	guest.Sit(l)
+	l := &limitedConn{Conn: c, accepted: c, guest: guest}
+	guest.Sit((*cuttable)(l))
 	return l
+}
+
+// cuttable is a limitedConn as whoever cuts it sees it, who doesn't wait for
+// what its owner does with Conn.
+type cuttable limitedConn
+
+func (c *cuttable) Close() error {
+	defer c.guest.Leave()
+	return c.accepted.Close()
 }
 
 // guestOf is the connection as it was accepted; nil if it wasn't here.

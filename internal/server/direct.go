@@ -132,7 +132,8 @@ func (d *direct) serve(c *directConn) {
 
 // handOver gives a connection to net/http, which has yet to read its first bytes.
 func (d *direct) handOver(c *directConn, first []byte) {
-	if c.conn.SetReadDeadline(time.Time{}) != nil {
+	// From here on Close leaves it to net/http.
+	if !d.waits(c, false) || c.conn.SetReadDeadline(time.Time{}) != nil {
 		c.close()
 		return
 	}
