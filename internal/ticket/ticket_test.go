@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"downlink/internal/openapi/openapitest"
 	"downlink/internal/problem"
 )
 
@@ -454,6 +455,37 @@ func TestOrders(t *testing.T) {
 	if a.Code != http.StatusUnsupportedMediaType {
 		t.Error(a.Code)
 	}
+}
+
+// TestEveryDocumentedAnswerIsReal holds them against the OpenAPI document.
+func TestEveryDocumentedAnswerIsReal(t *testing.T) {
+	doc := openapitest.Read(t)
+	f := office(t, &fleet{})
+	refusing := func(code problem.Code) Permit {
+		return func(*http.Request) (func(string, []string) error, error) { return nil, problem.New(code, "") }
+	}
+	operation := []string{"paths", Path, "post", "requestBody", "content", "application/json"}
+	example, err := json.Marshal(doc.Dig(append(operation, "examples", "page", "value")...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, c := range map[string]struct {
+		f           *Office
+		permit      Permit
+		media, body string
+	}{
+		"good": {f, anyone, "application/json", string(example)}, "bad": {f, anyone, "application/json", "{}"},
+		"media": {f, anyone, "text/plain", "{}"}, "off": {nil, anyone, "application/json", "{}"},
+		"unknown": {f, refusing(problem.Unauthorized), "application/json", "{}"}, "forbidden": {f, refusing(problem.Forbidden), "application/json", "{}"},
+		"later": {f, refusing(problem.KeysUnavailable), "application/json", "{}"},
+	} {
+		r := httptest.NewRequest("POST", Path, strings.NewReader(c.body))
+		r.Header.Set("Content-Type", c.media)
+		a := httptest.NewRecorder()
+		Issue(c.f, c.permit).ServeHTTP(a, r)
+		doc.Answer(t, what, Path, "POST", a.Code, a.Header(), a.Body.Bytes())
+	}
+	doc.WantAllSeen(t, Path)
 }
 
 // FuzzTicket: whatever stands in the URL, only what was sealed is opened.
