@@ -228,6 +228,17 @@ func vanish(t *testing.T, s *Server, n int, text string) {
 	clients.Wait()
 }
 
+func awaitStreams(t *testing.T, s *Server, n int) {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for _, streams := s.Count(); streams != n; _, streams = s.Count() {
+		if time.Now().After(deadline) {
+			t.Fatalf("there are %d streams, want %d", streams, n)
+		}
+		<-time.After(time.Millisecond)
+	}
+}
+
 // A recorder is a connection to nobody.
 type recorder struct {
 	net.Conn
@@ -278,13 +289,7 @@ func TestPublishersStay(t *testing.T) {
 		c.Close()
 	}
 	vanish(t, s, 200, brief("{}"))
-	deadline := time.Now().Add(20 * time.Second)
-	for _, n := s.Count(); n != 0; _, n = s.Count() {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d publishers are left", n)
-		}
-		<-time.After(time.Millisecond)
-	}
+	awaitStreams(t, s, 0)
 }
 
 // TestAddressesBehindAProxy: what a trusted proxy says counts on every way.

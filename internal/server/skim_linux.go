@@ -221,12 +221,19 @@ func (s *skim) plain(head []byte, like *http.Request) *http.Request {
 	return r
 }
 
+// maxHandOver is how often handing over a whole request is tried again without
+// descriptors: for about a quarter of a second. What isn't whole gives its own
+// descriptor up at once, or several that need a second one would wait for each
+// other.
+const maxHandOver = 8
+
 // handOver makes a connection for net/http, which has yet to read head.
 func (s *skim) handOver(fd int, head []byte) (net.Conn, error) {
 	f := os.NewFile(uintptr(fd), "")
 	defer f.Close()
 	c, err := net.FileConn(f) // a second descriptor, for a moment
-	if outOfDescriptors(err) && s.reserve.lend() {
+	whole := bytes.Contains(head, []byte("\r\n\r\n"))
+	for failed := 0; whole && outOfDescriptors(err) && failed < maxHandOver && s.overcome(err, failed); failed++ {
 		c, err = net.FileConn(f)
 	}
 	if err != nil {
