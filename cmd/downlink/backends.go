@@ -2,12 +2,9 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"net/netip"
 	"net/url"
 	"os"
@@ -82,28 +79,10 @@ func portOf(u *url.URL) string {
 	}
 }
 
-// transport connects to this gateway, whichever address its name has.
-func (b askable) transport(roots rootCertificates) *http.Transport {
-	t := &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true}
-	if roots != nil {
-		t.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
-	}
-	if b.dial != "" {
-		t.Proxy = nil // it would choose an address itself
-		t.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, network, b.dial)
-		}
-	}
-	return t
-}
-
-// stay follows no redirect: a token isn't for others.
-func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-
 // silence says in a few words why a gateway doesn't answer: neither its URL,
 // which may hold a password, nor its address, which stands beside.
-func silence(ctx context.Context, err error) error {
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+func silence(err error) error {
+	if late, ok := errors.AsType[net.Error](err); ok && late.Timeout() {
 		return errors.New("no answer within the timeout")
 	}
 	if u, ok := errors.AsType[*url.Error](err); ok {
@@ -125,39 +104,4 @@ func segment(device string) string {
 		return strings.ReplaceAll(device, ".", "%2E")
 	}
 	return url.PathEscape(device)
-}
-
-// adminToken is what a token file holds, without the line end; a file isn't
-// needed.
-func adminToken(path string) (string, error) {
-	if path == "" {
-		return os.Getenv("DOWNLINK_TOKEN"), nil
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return "", fmt.Errorf("the token can't be read: %w", err)
-	}
-	token := strings.TrimSpace(string(text))
-	if token == "" {
-		return "", fmt.Errorf("%s holds no token", path)
-	}
-	return token, nil
-}
-
-// rootCertificates vouch for a server; nil: the system's.
-type rootCertificates = *x509.CertPool
-
-func readRoots(path string) (rootCertificates, error) {
-	if path == "" {
-		return nil, nil
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("the certificates can't be read: %w", err)
-	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("%s holds no certificate in PEM form", path)
-	}
-	return roots, nil
 }

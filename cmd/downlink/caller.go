@@ -1,10 +1,12 @@
 package main
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -14,12 +16,16 @@ import (
 	"downlink/internal/config"
 )
 
-// backendFlags are how a command reaches a gateway's back end, and by which
-// right. A token is no flag of its own: other users can see a command line.
-type backendFlags struct {
-	Backend   string `default:"http://127.0.0.1:9090" env:"DOWNLINK_BACKEND" help:"The gateway's back-end port."`
-	TokenFile string `placeholder:"FILE" help:"File with the publisher's token, where the gateway wants one (backend_auth). Without it the token is taken from DOWNLINK_TOKEN."`
+// callerFlags are how a command shows a back end who calls.
+type callerFlags struct {
+	TokenFile string `placeholder:"FILE" help:"File with a token, where the back end wants one (backend_auth). Without it the token is taken from DOWNLINK_TOKEN."`
 	CAFile    string `name:"ca-file" placeholder:"FILE" help:"PEM certificates that vouch for the back end's port, instead of the system's."`
+}
+
+// backendFlags are how a command reaches a gateway's back end.
+type backendFlags struct {
+	Backend     string `default:"http://127.0.0.1:9090" env:"DOWNLINK_BACKEND" help:"The gateway's back-end port."`
+	callerFlags `embed:""`
 }
 
 // at is the address of a path of the back end.
@@ -31,24 +37,25 @@ func (f *backendFlags) at(path string) (string, error) {
 	return strings.TrimRight(f.Backend, "/") + path, nil
 }
 
-// client asks with the token, and follows nobody elsewhere with it.
-func (f *backendFlags) client(loader *config.Loader, timeout time.Duration) (*http.Client, error) {
+// client asks with the token, and follows nobody elsewhere with it. It connects
+// to the address dial, or to the URL's if that is empty.
+func (f *callerFlags) client(loader *config.Loader, timeout time.Duration, dial string) (*http.Client, error) {
 	token, err := f.token(loader)
+	if err != nil {
+		return nil, err
+	}
+	roots, err := readRoots(f.CAFile)
 	if err != nil {
 		return nil, err
 	}
 	transport, _ := http.DefaultTransport.(*http.Transport) // it is one
 	transport = transport.Clone()
-	if f.CAFile != "" {
-		pem, err := os.ReadFile(f.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("--ca-file: %w", err)
+	transport.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+	if dial != "" {
+		transport.Proxy = nil // it would choose an address itself
+		transport.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, dial)
 		}
-		pool := x509.NewCertPool()
-		if !pool.AppendCertsFromPEM(pem) {
-			return nil, errors.New("--ca-file holds no PEM certificate")
-		}
-		transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	}
 	return &http.Client{
 		Timeout: timeout, Transport: authorized{transport, token},
@@ -56,8 +63,24 @@ func (f *backendFlags) client(loader *config.Loader, timeout time.Duration) (*ht
 	}, nil
 }
 
+// readRoots are the certificates in a file, nil without one.
+func readRoots(path string) (*x509.CertPool, error) {
+	if path == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("the certificates can't be read: %w", err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%s holds no certificate in PEM form", path)
+	}
+	return roots, nil
+}
+
 // token is empty if there is none.
-func (f *backendFlags) token(loader *config.Loader) (string, error) {
+func (f *callerFlags) token(loader *config.Loader) (string, error) {
 	token := loader.Variable("TOKEN")
 	if f.TokenFile != "" {
 		data, err := os.ReadFile(f.TokenFile)

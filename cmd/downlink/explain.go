@@ -13,18 +13,18 @@ import (
 	"syscall"
 	"time"
 
+	"downlink/internal/config"
 	"downlink/internal/event"
 	"downlink/internal/explain"
 )
 
 // explainCmd asks gateways about a device.
 type explainCmd struct {
-	Device    string        `arg:"" placeholder:"DEVICE" help:"Device to explain."`
-	Backend   []string      `default:"http://127.0.0.1:9090" env:"DOWNLINK_BACKEND" placeholder:"URL" help:"Back-end port of a gateway; may be repeated. Of a host name with several addresses each is asked."`
-	TokenFile string        `placeholder:"FILE" help:"File with a token that may call the back end as admin, where it asks for one."`
-	CAFile    string        `name:"ca-file" placeholder:"FILE" help:"Certificates that vouch for an https back end, instead of the system's."`
-	Timeout   time.Duration `default:"5s" help:"How long a gateway may take to answer."`
-	JSON      bool          `name:"json" help:"Print what the gateways say as one JSON object."`
+	Device      string   `arg:"" placeholder:"DEVICE" help:"Device to explain."`
+	Backend     []string `default:"http://127.0.0.1:9090" env:"DOWNLINK_BACKEND" placeholder:"URL" help:"Back-end port of a gateway; may be repeated. Of a host name with several addresses each is asked."`
+	callerFlags `embed:""`
+	Timeout     time.Duration `default:"5s" help:"How long a gateway may take to answer."`
+	JSON        bool          `name:"json" help:"Print what the gateways say as one JSON object."`
 }
 
 // Validate is called by kong.
@@ -39,29 +39,26 @@ func (c *explainCmd) Validate() error {
 }
 
 // Run asks all gateways at once, and prints one screen.
-func (c *explainCmd) Run(io console) error {
+func (c *explainCmd) Run(loader *config.Loader, io console) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	token, err := adminToken(c.TokenFile)
-	if err != nil {
-		return usage(err)
-	}
-	roots, err := readRoots(c.CAFile)
-	if err != nil {
-		return usage(err)
-	}
 	asked, err := findBackends(ctx, c.Backend)
 	if err != nil {
 		return err
+	}
+	clients := make([]*http.Client, len(asked))
+	for i, b := range asked {
+		if clients[i], err = c.client(loader, c.Timeout, b.dial); err != nil {
+			return usage(err)
+		}
+		defer clients[i].CloseIdleConnections()
 	}
 	answers := make([]heard, len(asked))
 	var all sync.WaitGroup
 	for i, b := range asked {
 		all.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, c.Timeout)
-			defer cancel()
 			answers[i] = heard{Backend: b.name}
-			answers[i].Report, answers[i].err = b.ask(ctx, c.Device, token, roots)
+			answers[i].Report, answers[i].err = b.ask(ctx, clients[i], c.Device)
 		})
 	}
 	all.Wait()
@@ -144,24 +141,19 @@ func allRefused(silent []heard) bool {
 }
 
 // ask asks one gateway. Its error is short and names no address.
-func (b askable) ask(ctx context.Context, device, token string, roots rootCertificates) (*explain.Report, error) {
-	transport := b.transport(roots)
-	defer transport.CloseIdleConnections()
+func (b askable) ask(ctx context.Context, client *http.Client, device string) (*explain.Report, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, b.url+strings.Replace(explain.Path, "{device}", segment(device), 1), nil)
 	if err != nil {
 		return nil, errors.New("--backend isn't an address of a back end")
 	}
-	if token != "" {
-		req.Header.Set("Authorization", "Bearer "+token)
-	}
-	resp, err := (&http.Client{Transport: transport, CheckRedirect: stay}).Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
-		return nil, silence(ctx, err)
+		return nil, silence(err)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
-		return nil, silence(ctx, err)
+		return nil, silence(err)
 	}
 	if resp.StatusCode != http.StatusOK {
 		return nil, refusalOf(resp.StatusCode, body)

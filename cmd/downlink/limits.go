@@ -87,7 +87,7 @@ func (c *limitsCmd) ask(ctx context.Context, loader *config.Loader, patch []byte
 	if err != nil {
 		return nil, usage(err)
 	}
-	client, err := c.client(loader, c.Timeout)
+	client, err := c.client(loader, c.Timeout, "")
 	if err != nil {
 		return nil, usage(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"downlink/internal/config"
 	"downlink/internal/control"
 	"downlink/internal/event"
 	"downlink/internal/eventlog"
@@ -17,13 +18,11 @@ import (
 
 // orderFlags are what orders about a device have in common.
 type orderFlags struct {
-	Device    string        `arg:"" placeholder:"DEVICE" help:"Device that is meant."`
-	Reason    string        `placeholder:"TEXT" help:"Why, for other people: it stands in the gateway's log and beside the device on the list."`
-	Backend   string        `default:"http://127.0.0.1:9090" env:"DOWNLINK_BACKEND" help:"The back-end port of any gateway: all of them obey."`
-	TokenFile string        `placeholder:"FILE" help:"File with a token that may call the back end as admin, where it asks for one; without it, DOWNLINK_TOKEN."`
-	CAFile    string        `name:"ca-file" placeholder:"FILE" help:"Certificates that vouch for an https back end, instead of the system's."`
-	Timeout   time.Duration `default:"30s" help:"How long one request may take."`
-	Retries   int           `default:"3" help:"How often a request is repeated that the gateway could not answer. That is harmless."`
+	Device       string `arg:"" placeholder:"DEVICE" help:"Device that is meant."`
+	Reason       string `placeholder:"TEXT" help:"Why, for other people: it stands in the gateway's log and beside the device on the list."`
+	backendFlags `embed:""`
+	Timeout      time.Duration `default:"30s" help:"How long one request may take."`
+	Retries      int           `default:"3" help:"How often a request is repeated that the gateway could not answer. That is harmless."`
 }
 
 // Validate is called by kong.
@@ -52,52 +51,43 @@ func (c *disconnectCmd) Validate() error {
 }
 
 // Run gives the order and prints the gateway's answer.
-func (c *disconnectCmd) Run(io console) error {
-	return c.give(io, http.MethodPost, control.DisconnectPath, map[string]any{"reason": c.Reason, "retry_ms": c.Retry.Milliseconds()})
+func (c *disconnectCmd) Run(loader *config.Loader, io console) error {
+	return c.give(loader, io, http.MethodPost, control.DisconnectPath, map[string]any{"reason": c.Reason, "retry_ms": c.Retry.Milliseconds()})
 }
 
 // revokeCmd shuts a device out.
 type revokeCmd struct{ orderFlags }
 
 // Run gives the order and prints the gateway's answer.
-func (c *revokeCmd) Run(io console) error {
-	return c.give(io, http.MethodPost, control.RevokePath, map[string]any{"reason": c.Reason})
+func (c *revokeCmd) Run(loader *config.Loader, io console) error {
+	return c.give(loader, io, http.MethodPost, control.RevokePath, map[string]any{"reason": c.Reason})
 }
 
 // restoreCmd lets a device in again.
 type restoreCmd struct{ orderFlags }
 
 // Run gives the order and prints the gateway's answer.
-func (c *restoreCmd) Run(io console) error {
-	return c.give(io, http.MethodDelete, control.RevokePath, map[string]any{"reason": c.Reason})
+func (c *restoreCmd) Run(loader *config.Loader, io console) error {
+	return c.give(loader, io, http.MethodDelete, control.RevokePath, map[string]any{"reason": c.Reason})
 }
 
 // give sends an order to its path, in which {device} stands for the device.
-func (f *orderFlags) give(io console, method, path string, details map[string]any) error {
+func (f *orderFlags) give(loader *config.Loader, io console, method, path string, details map[string]any) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
 	s, err := newSender(f.Backend, f.Timeout, f.Retries, io.err)
 	if err != nil {
 		return usage(err)
 	}
-	token, err := adminToken(f.TokenFile)
-	if err != nil {
+	if s.http, err = f.client(loader, f.Timeout, ""); err != nil {
 		return usage(err)
 	}
-	roots, err := readRoots(f.CAFile)
-	if err != nil {
-		return usage(err)
-	}
-	s.http.Transport, s.http.CheckRedirect = (askable{}).transport(roots), stay
 	defer s.http.CloseIdleConnections()
 	body, err := encodeJSON(details)
 	if err != nil {
 		return usage(err)
 	}
 	header := http.Header{"Content-Type": {"application/json"}}
-	if token != "" {
-		header.Set("Authorization", "Bearer "+token)
-	}
 	answer, err := s.send(ctx, method, strings.Replace(path, "{device}", segment(f.Device), 1), header, body, acceptable)
 	if err != nil {
 		return err

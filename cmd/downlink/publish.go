@@ -58,7 +58,7 @@ func (c *publishCmd) Run(loader *config.Loader, io console) error {
 	if err != nil {
 		return usage(err)
 	}
-	if s.http, err = c.client(loader, c.Timeout); err != nil {
+	if s.http, err = c.client(loader, c.Timeout, ""); err != nil {
 		return usage(err)
 	}
 	defer s.http.CloseIdleConnections()

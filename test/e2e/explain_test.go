@@ -99,6 +99,24 @@ func TestExplain(t *testing.T) {
 	}
 }
 
+// TestExplainNeedsAnAdmin: where the back end asks who calls, and TLS vouches for
+// it.
+func TestExplainNeedsAnAdmin(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	testkit.Certificates(t, dir)
+	put(t, file("publishers.yml"), publishersFile())
+	put(t, file("ops"), opsToken+"\n")
+	put(t, file("erp"), erpToken+"\n")
+	g := program.StartGateway(t, args("--log", "file:"+file("log"), "--backend-auth", "tokens", "--publishers-file", file("publishers.yml"))...)
+	base := []string{"pos-1", "--backend", g.Backend}
+	explained(t, "without a token", 3, base, "no gateway gave an answer")
+	explained(t, "a publisher's", 3, append(base, "--token-file", file("erp")), "no gateway gave an answer")
+	explained(t, "an operator's", 4, append(base, "--token-file", file("ops")), "NOT connected")
+	explained(t, "to somebody else", 3, []string{"pos-1", "--backend", g.Device, "--token-file", file("ops")}, "no gateway gave an answer")
+}
+
 // unused is an address where nobody listens.
 func unused(t *testing.T) string {
 	t.Helper()
