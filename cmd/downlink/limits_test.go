@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -61,7 +60,7 @@ func TestLimitsAreShown(t *testing.T) {
 
 func TestLimitsThatCantBeShownOrChanged(t *testing.T) {
 	url, _ := limitsOf(t)
-	stranger, _ := backend(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") })
+	stranger, _ := backend(t, one)
 	nobody, _ := backend(t, unavailable)
 	for _, c := range []struct {
 		args string

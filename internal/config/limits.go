@@ -64,7 +64,7 @@ func (l *Loader) Limits(c *Config) []limits.Setting {
 // has another value.
 func (l *Loader) beside(k Key, o Origin, value string) string {
 	v, ok := l.file[k.Name]
-	if !ok || o.Source == FromFile || o.Source == FromDefault {
+	if !ok {
 		return ""
 	}
 	wanted, err := parse(reflect.TypeFor[Config]().Field(k.field).Type, v.text)

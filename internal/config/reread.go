@@ -21,7 +21,7 @@ func (l *Loader) Reread(c *Config) (*Loader, *Config, error) {
 		return nil, nil, again.problems // without it every setting would be judged by its default
 	}
 	for _, key := range Keys() {
-		if s := l.origin(key).Source; s == FromFlag || s == FromEnvironment {
+		if l.origin(key).Source == FromFlag {
 			continue
 		}
 		delete(again.origins, key.Name)
