@@ -248,6 +248,71 @@ func TestRefusals(t *testing.T) {
 	})
 }
 
+// watched is a ResponseWriter that is looked at while it is used.
+type watched struct {
+	recorder
+	deadlines []time.Time
+	writes    func()
+}
+
+func (w *watched) SetWriteDeadline(at time.Time) error {
+	w.deadlines = append(w.deadlines, at)
+	return nil
+}
+
+func (w *watched) Write(b []byte) (int, error) {
+	w.writes()
+	return w.recorder.Write(b)
+}
+
+// TestAnAnswerIsNoSession: a client that asks again as soon as it has its answer
+// never meets its own last poll.
+func TestAnAnswerIsNoSession(t *testing.T) {
+	r := newRig(1<<20, nil)
+	r.publish("a", "x")
+	w := &watched{recorder: recorder{httptest.NewRecorder()}, writes: func() {
+		if r.left() {
+			t.Error("the session is there while its answer goes out")
+		}
+	}}
+	r.handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/poll?device=a", nil))
+	if w.Code != http.StatusOK || w.Body.Len() == 0 {
+		t.Error(w.Code)
+	}
+}
+
+// TestDeadlines: none while it waits, whatever was set before, and write_timeout
+// for each part of the answer.
+func TestDeadlines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(1<<20, nil)
+		began := time.Now()
+		w := &watched{recorder: recorder{httptest.NewRecorder()}, writes: func() {}}
+		req := httptest.NewRequest(http.MethodGet, "/poll?device=a&wait=60", nil)
+		req.Header.Set("Last-Event-ID", r.head.String())
+		time.AfterFunc(time.Minute-time.Second, func() { r.publish("a", strings.Repeat("x", 2*chunk)) })
+		r.handler.ServeHTTP(w, req)
+		at := began.Add(time.Minute - time.Second + moment + 10*time.Second)
+		if want := []time.Time{{}, at, at, at}; !slices.EqualFunc(w.deadlines, want, time.Time.Equal) {
+			t.Errorf("%v, want %v", w.deadlines, want)
+		}
+	})
+}
+
+// TestRevokedWhileItComesIn: the order finds no session yet, and the door has let
+// it pass.
+func TestRevokedWhileItComesIn(t *testing.T) {
+	asked := 0
+	r := newRig(1<<20, func(_ *Options, before *door.Options) {
+		before.Revoked = func(string) bool { asked++; return asked > 1 }
+	})
+	w := httptest.NewRecorder()
+	r.handler.ServeHTTP(recorder{w}, httptest.NewRequest(http.MethodGet, "/poll?device=a", nil))
+	if w.Code != http.StatusNoContent || w.Body.Len() > 0 || w.Header().Get("Content-Type") != "" {
+		t.Errorf("%d %q", w.Code, w.Body)
+	}
+}
+
 // TestOtherMethods: HEAD holds nothing.
 func TestOtherMethods(t *testing.T) {
 	r := newRig(1<<20, nil)
