@@ -13,6 +13,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"downlink/internal/config"
 	"downlink/internal/load"
 	"downlink/internal/load/producer"
 	"downlink/internal/load/watch"
@@ -40,6 +41,7 @@ type loadCmd struct {
 	TokenTTL        time.Duration `name:"token-ttl" group:"Tokens" default:"1h" help:"How long it is valid; 0 leaves exp out."`
 
 	Backend       string   `group:"Publishing" default:"http://127.0.0.1:9090" env:"DOWNLINK_BACKEND" help:"Publish through the gateway whose back-end port this is."`
+	PublishToken  string   `name:"publish-token-file" group:"Publishing" placeholder:"FILE" help:"File with a publisher's token for --backend, where the gateway wants one; without it the token is taken from DOWNLINK_TOKEN."`
 	PublishLog    string   `group:"Publishing" placeholder:"URL" help:"Publish with XADD, straight into the log on this Redis server: redis://127.0.0.1:6379."`
 	Prefix        string   `group:"Publishing" default:"pos-ev" help:"With --publish-log: the log's prefix."`
 	Shards        int      `group:"Publishing" default:"64" help:"With --publish-log: the log's number of shards."`
@@ -71,10 +73,16 @@ type loadCmd struct {
 	JSON       string        `name:"json" group:"Results" placeholder:"FILE" help:"Write the results as JSON; - is standard output."`
 	HTML       string        `name:"html" group:"Results" placeholder:"FILE" help:"Write a page with plots; it needs no network."`
 	Quiet      bool          `group:"Results" help:"Show no progress on standard error."`
+
+	publisher string // the token
 }
 
 // Run measures until the scenario is over or a signal comes, and reports.
-func (c *loadCmd) Run(line *kong.Context, io console) error {
+func (c *loadCmd) Run(line *kong.Context, loader *config.Loader, io console) error {
+	var err error
+	if c.publisher, err = (&callerFlags{TokenFile: c.PublishToken}).token(loader); err != nil {
+		return usage(err)
+	}
 	o, err := c.options(io)
 	if err != nil {
 		return usage(err)
@@ -179,5 +187,8 @@ func (c *loadCmd) sender() (producer.Sender, error) {
 	case c.PublishURL != "":
 		return producer.Foreign{URL: c.PublishURL, Body: c.PublishBody, Headers: c.PublishHeader}.New()
 	}
-	return producer.NewBackend(c.Backend, c.Batch > 1)
+	if c.publisher == "" {
+		return producer.NewBackend(c.Backend, c.Batch > 1)
+	}
+	return producer.NewBackend(c.Backend, c.Batch > 1, "Authorization: Bearer "+c.publisher)
 }

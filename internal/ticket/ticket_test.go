@@ -205,14 +205,15 @@ func TestTimes(t *testing.T) {
 		fresh := "/events?ticket=" + get(t, f, `{"device":"kiosk-1","session_s":100}`)
 		late := "/events?ticket=" + get(t, f, `{"device":"kiosk-1","ttl_s":2}`)
 		var mine, other browser
-		time.Sleep(3 * time.Second)
+		time.Sleep(3 * time.Second) //nolint:forbidigo // in a bubble
 		if _, err := other.open(f, late); failure(err) != Expired {
 			t.Errorf("after ttl_s: %v", err)
 		}
 		if _, err := mine.open(f, fresh); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(90 * time.Second) // the ticket has expired; the cookie counts for 100 s
+		// The ticket has expired; the cookie counts for 100 s.
+		time.Sleep(90 * time.Second) //nolint:forbidigo // in a bubble
 		h, err := mine.open(f, fresh)
 		if left := time.Until(h.Expires); err != nil || left <= 0 || left > 10*time.Second {
 			t.Errorf("%s are left: %v", left, err)
@@ -220,7 +221,7 @@ func TestTimes(t *testing.T) {
 		if _, err := mine.open(f, late); err != nil {
 			t.Errorf("a cookie for the same device: %v", err)
 		}
-		time.Sleep(11 * time.Second)
+		time.Sleep(11 * time.Second) //nolint:forbidigo // in a bubble
 		if _, err := mine.open(f, fresh); failure(err) != Expired {
 			t.Errorf("after session_s: %v", err)
 		}

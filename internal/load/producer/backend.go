@@ -16,8 +16,9 @@ type backend struct {
 	body   []byte
 }
 
-// NewBackend publishes to a gateway's back end; with batches as NDJSON.
-func NewBackend(base string, batches bool) (Sender, error) {
+// NewBackend publishes to a gateway's back end; with batches as NDJSON. Fields
+// are further lines of the request's header.
+func NewBackend(base string, batches bool, fields ...string) (Sender, error) {
 	u, err := parseHTTP(base)
 	if err != nil {
 		return nil, err
@@ -27,7 +28,7 @@ func NewBackend(base string, batches bool) (Sender, error) {
 	if batches {
 		media = "application/x-ndjson"
 	}
-	b.header = b.begin(nil, strings.TrimRight(u.EscapedPath(), "/")+"/v1/events", media, authorization(u))
+	b.header = b.begin(nil, strings.TrimRight(u.EscapedPath(), "/")+"/v1/events", media, append(authorization(u), fields...))
 	return b, nil
 }
 

@@ -61,7 +61,7 @@ func TestBackendSendsWhatTheContractSays(t *testing.T) {
 			Device, Type string
 			Payload      map[string]int
 		}
-		if err := json.Unmarshal(body, &e); err != nil || e.Device != `d"é` || e.Type == "" || len(e.Payload) != 1 || r.URL.Path != "/x/v1/events" || r.Method != "POST" {
+		if err := json.Unmarshal(body, &e); err != nil || e.Device != `d"é` || e.Type == "" || len(e.Payload) != 1 || r.URL.Path != "/x/v1/events" || r.Method != "POST" || r.Header.Get("Authorization") != "Bearer t" {
 			t.Errorf("%s %s %s: %v", r.Method, r.URL, body, err)
 		}
 		switch e.Payload["n"] {
@@ -80,7 +80,7 @@ func TestBackendSendsWhatTheContractSays(t *testing.T) {
 			w.WriteHeader(204)
 		}
 	})
-	sender, err := NewBackend(url+"/x/", false)
+	sender, err := NewBackend(url+"/x/", false, "Authorization: Bearer t")
 	s := made(t, sender, err)
 	for n, want := range map[int]Outcome{1: Accepted, 2: Accepted, 3: Refused, 4: Unknown, 5: Accepted} {
 		got, err := publish(t, s, fmt.Sprintf(`{"n":%d}`, n))
