@@ -159,7 +159,7 @@ func newToken() string {
 
 func randomBytes() []byte {
 	b := make([]byte, 32)
-	rand.Read(b) //nolint:errcheck // it never fails
+	rand.Read(b) // never fails
 	return b
 }
 
