@@ -101,11 +101,13 @@ func where(err error) string {
 	return "it"
 }
 
+const maxNameBytes = 128
+
 var errName = errors.New("no name")
 
 // validName: it gets into the log beside idempotency keys, and into errors.
 func validName(name string) error {
-	if name == "" || len(name) > 128 || !utf8.ValidString(name) {
+	if name == "" || len(name) > maxNameBytes || !utf8.ValidString(name) {
 		return errName
 	}
 	for _, r := range name {

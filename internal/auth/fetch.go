@@ -46,10 +46,12 @@ func newFetcher(o JWKSOptions) (*fetcher, error) {
 	return &fetcher{url: u, http: &http.Client{Transport: transport, CheckRedirect: checkRedirect}}, nil
 }
 
+const maxRedirects = 5
+
 // checkRedirect: whoever could answer over http in place of the issuer could
 // make tokens.
 func checkRedirect(next *http.Request, via []*http.Request) error {
-	if len(via) >= 5 {
+	if len(via) >= maxRedirects {
 		return errors.New("it redirects in a loop")
 	}
 	if next.URL.Scheme != "https" && via[0].URL.Scheme == "https" {

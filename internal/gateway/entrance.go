@@ -38,6 +38,12 @@ func (g *Gateway) bindEntrance(devices, backend share) {
 	all := g.opts.Limits
 	// Fewer than there is room for: who is held back must not be cut.
 	g.opts.Entrance.held = max(devices.waiting/2, 1)
+	all.Bind(limits.RefusalsHeld, func(fixed int64) (int64, string) {
+		if held := int64(g.opts.Entrance.held); held < fixed {
+			return held, fmt.Sprintf("more don't fit into the %d file descriptors of the process (ulimit -n)", devices.process)
+		}
+		return fixed, ""
+	})
 	all.Found(limits.BackendConnections, int64(backend.streams))
 	all.Bind(maxConnections, fitting(devices.streams, devices))
 	all.Bind(maxHandshakes, fitting(devices.waiting, devices))

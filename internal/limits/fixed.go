@@ -16,10 +16,11 @@ func systemLimits() []Definition {
 	}
 }
 
-// Names of the limits that the process was given.
+// Names of limits that code binds and that are no settings.
 const (
 	Descriptors        = "descriptors"
 	BackendConnections = "backend_connections"
+	RefusalsHeld       = "refusals_held" // fixed, but never more than there is room for
 )
 
 // fixedLimits are constants. They bound memory or work that no setting has to
@@ -82,8 +83,10 @@ func credentialLimits() []Definition {
 		{Name: "client_certificates_shown", Source: "certs.maxShown", Default: 8, Unit: "certificates", Help: "Certificates that a client may show: its own and those above it.", Reached: "401 with the failure certificate_untrusted."},
 		{Name: "publishers_file_bytes", Source: "access.maxFileBytes", Default: 4 << 20, Unit: "bytes", Help: "Length of the file of publishers: room for thousands.", Reached: "As for key_file_bytes."},
 		{Name: "ticket_secrets", Source: "ticket.maxSecrets", Default: 16, Unit: "secrets", Help: "Secrets in the file that tickets are made and checked with.", Reached: "As for key_file_bytes."},
+		{Name: "publisher_name_bytes", Source: "access.maxNameBytes", Default: 128, Unit: "bytes", Help: "Length of a publisher's name.", Reached: "In a file: as for key_file_bytes. In a token: 401."},
 		{Name: "publisher_patterns", Source: "access.maxPatterns", Default: 256, Unit: "patterns", Help: "Devices, groups and beginnings of their names that one publisher's scopes list.", Reached: "In a file: as for key_file_bytes. In a token: 401."},
 		{Name: "publisher_verdicts", Source: "access.maxVerdicts", Default: 1024, Unit: "tokens", Help: "Publishers' tokens whose check is remembered for 10 s.", Reached: "All are forgotten, and checked again: that costs time, and nobody is refused."},
+		{Name: "key_set_redirects", Source: "auth.maxRedirects", Default: 5, Unit: "redirects", Help: "Redirects that fetching a key set follows.", Reached: "As for key_set_bytes."},
 		{Name: "key_set_bytes", Source: "auth.maxKeySetBytes", Default: 1 << 20, Unit: "bytes", Help: "Length of a fetched key set.", Reached: "The fetch fails (downlink_jwks_fetches_total) and what was fetched before stays in use."},
 	}
 }
@@ -91,17 +94,22 @@ func credentialLimits() []Definition {
 // workLimits bound the gateway's own work, so that it can be predicted.
 func workLimits() []Definition {
 	return []Definition{
-		{Name: "refusals_held", Source: "door.maxHeld", Default: 1000, Unit: "answers", Help: "Refusals that are held back for a moment at the same time, so that a gateway that refuses doesn't look like the fastest one.", Reached: "Further refusals go out at once."},
+		{Name: RefusalsHeld, Source: "door.maxHeld", Default: 1000, Unit: "answers", Help: "Refusals that are held back for a moment at the same time, so that a gateway that refuses doesn't look like the fastest one.", Reached: "Further refusals go out at once."},
 		{Name: "refused_body_bytes", Source: "server.maxSwallowed", Default: 64 << 10, Unit: "bytes", Help: "What a refused client may still send before its connection is closed, so that it reads the answer.", Reached: "The connection is closed."},
 		{Name: "handshakes_reserved", Source: "gateway.mostWaiting", Default: 4096, Unit: "connections", Help: "Descriptors that are kept for connections without a stream, an eighth of a port's share and no more than this: max_handshakes can't be higher.", Reached: "As for max_handshakes."},
 		{Name: "descriptors_reserved", Source: "gateway.mostReserve", Default: 16, Unit: "descriptors", Help: "Descriptors of each port that are kept for when the process has no other, so that health and refusals are answered then.", Reached: "It is a reserve."},
 		{Name: "addresses_remembered", Source: "lobby.maxIdle", Default: 16 << 10, Unit: "addresses", Help: "Client addresses without a connection that accept_rate_per_address remembers.", Reached: "The one that has been idle longest is forgotten, and begins with a full allowance if it comes back."},
 		{Name: "accepting", Source: "server.maxAccepting", Default: 8, Unit: "goroutines", Help: "Goroutines that wait for the next connection; one that serves a request takes no place.", Reached: "Further ones end; none is needed."},
+		{Name: "poll_answer_bytes", Source: "poll.answerBytes", Default: 1 << 20, Unit: "bytes", Help: "Events in one answer to a poll; one event may always come, whatever its size.", Reached: "The rest comes with the next poll, which doesn't wait."},
+		{Name: "send_buffer_bytes", Source: "server.sendBuffer", Default: 64 << 10, Unit: "bytes", Help: "What the kernel may hold for a device that doesn't read (Linux doubles it).", Reached: "The session waits for room: pending_events and write_timeout say how long and for how much."},
+		{Name: "unsent_bytes", Source: "server.unsentBytes", Default: 16 << 10, Unit: "bytes", Help: "What the kernel may hold of a connection that it hasn't sent yet.", Reached: "As for send_buffer_bytes."},
 		{Name: "catchup_laps", Source: "gateway.maxLaps", Default: 8, Unit: "laps", Help: "Shared readings of the log for devices that are behind, over all shards.", Reached: "Further shards wait for their turn."},
 		{Name: "catchup_page_bytes", Source: "gateway.pageBytes", Default: 1 << 20, Unit: "bytes", Help: "Size of one read of the past.", Reached: "The lap goes on with the next page."},
 		{Name: "redis_read_bytes", Source: "redislog.mostBudget", Default: 8 << 20, Unit: "bytes", Help: "About how large the reply to one read of Redis may be.", Reached: "The rest comes with the next read."},
+		{Name: "redis_append_commands", Source: "redislog.roundCommands", Default: 512, Unit: "commands", Help: "Appends that share one round trip to Redis.", Reached: "Further ones go with the next round trip."},
 		{Name: "redis_read_entries", Source: "redislog.maxCount", Default: 1000, Unit: "entries", Help: "Entries of one shard in one read of Redis.", Reached: "The rest comes with the next read."},
 		{Name: "filelog_commit_bytes", Source: "filelog.maxGroupBytes", Default: 8 << 20, Unit: "bytes", Help: "Events that the embedded log stores with one write to the disk.", Reached: "Further ones wait for the next write, milliseconds later."},
+		{Name: "filelog_fresh_bytes", Source: "filelog.freshBytes", Default: 4 << 20, Unit: "bytes", Help: "Memory of the embedded log for the newest entries, over all shards.", Reached: "The tail reads from the disk."},
 		{Name: "filelog_marks", Source: "filelog.maxMarks", Default: 128, Unit: "marks", Help: "Times that the embedded log remembers for a shard, by which it knows what has left the window.", Reached: "The oldest is dropped: entries stay a little longer."},
 		{Name: "filelog_note_days", Source: "filelog.maxDays", Default: 16, Unit: "days", Help: "Days by which the embedded log keeps its notes of what was removed.", Reached: "The oldest is dropped: notes stay a little longer."},
 		{Name: "filelog_shards", Source: "filelog.MaxShards", Default: 1 << 16, Unit: "shards", Help: "Shards that the embedded log's keys have room for; the setting shards allows 1,024.", Reached: "The gateway doesn't start."},
