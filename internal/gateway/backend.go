@@ -86,10 +86,14 @@ func (c *callers) name(r *http.Request) string {
 	return caller.Name()
 }
 
-// sender says who publishes.
+// sender says who publishes. His connection is his to keep from now on, which
+// it isn't for those who may not.
 func (c *callers) sender(r *http.Request) (publish.Sender, error) {
 	caller, err := c.gate.Check(r)
 	if err != nil {
+		return nil, err
+	}
+	if err := stay(r); err != nil {
 		return nil, err
 	}
 	return caller, nil

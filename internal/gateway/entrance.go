@@ -103,16 +103,13 @@ func admit(r *http.Request, _ door.Identity) (door.Refusal, time.Duration) {
 	return door.Refusal(why), retry
 }
 
-// admitted lets a publisher's connection stay, before it serves the request.
-func admitted(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if v := server.VisitOf(r); v != nil {
-			if why, _ := v.Admit(); why != "" {
-				w.Header().Set("Connection", "close")
-				problem.Write(w, problem.New(problem.BackendFull, "no connection more can be held: "+string(why)))
-				return
-			}
+// stay lets a publisher's connection stay until it is closed. The error is a
+// *problem.Document, and the answer.
+func stay(r *http.Request) error {
+	if v := server.VisitOf(r); v != nil {
+		if why, _ := v.Admit(); why != "" {
+			return problem.New(problem.BackendFull, "no connection more can be held: "+string(why))
 		}
-		next.ServeHTTP(w, r)
-	})
+	}
+	return nil
 }

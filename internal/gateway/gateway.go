@@ -140,7 +140,7 @@ func (g *Gateway) backends(s share) server.Options {
 		Handler: server.Backend(g.routes(), g.admin, g.Ready), TLS: g.identity.callers.tls(),
 	}
 	if o.TLS == nil {
-		o.Brief, o.BriefPath = server.Brief(admitted(http.HandlerFunc(g.publish))), publish.Path
+		o.Brief, o.BriefPath = server.Brief(http.HandlerFunc(g.publish)), publish.Path
 	}
 	return o
 }

@@ -24,7 +24,7 @@ func (g *Gateway) routes() []server.Route {
 		g.order(http.MethodDelete, control.RevokePath, (*control.Handler).Restore),
 		g.order(http.MethodGet, control.RevokedPath, (*control.Handler).Revoked),
 		g.issue(),
-		{Path: publish.Path, Handler: admitted(http.HandlerFunc(g.publish))},
+		{Path: publish.Path, Handler: http.HandlerFunc(g.publish)},
 		{Method: http.MethodGet, Path: openapi.Path, Handler: openapi.Handler()},
 		{Method: http.MethodGet, Path: limits.Path, Handler: g.admin(limits.Show(g.opts.Limits))},
 		{Method: http.MethodPatch, Path: limits.Path, Handler: g.admin(limits.Apply(g.opts.Limits, g.opts.Logger.With("part", "limits")))},
