@@ -127,6 +127,9 @@ func (p *page) gateways() {
 			p.gateway(h)
 		}
 	}
+	if len(p.names) == 0 {
+		p.line("\nIs a gateway running there, and is --backend its back-end port (backend_listen)?")
+	}
 	if len(others) > 0 {
 		p.b.WriteString(wrapped("Not connected at "+strings.Join(others, ", ")+": serving.", ""))
 	}
