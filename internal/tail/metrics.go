@@ -15,6 +15,7 @@ import (
 // Metrics of the tail.
 type Metrics struct {
 	Entries      prometheus.Counter
+	Glanced      prometheus.Counter
 	ReadFailures prometheus.Counter
 	Restarts     prometheus.Counter
 	Overtaken    prometheus.Counter
@@ -34,6 +35,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	}
 	m := &Metrics{
 		Entries:      counter("downlink_tail_entries_total", "Entries read from the log, those for devices elsewhere included."),
+		Glanced:      counter("downlink_tail_glanced_entries_total", "Entries among them that came with the round trip of an append of this gateway, ahead of the next read."),
 		ReadFailures: counter("downlink_tail_read_failures_total", "Reads of the log that failed."),
 		Restarts:     counter("downlink_tail_restarts_total", "Reads begun anew because the log moved and the tail did not."),
 		Overtaken:    counter("downlink_tail_overtaken_total", "Times the sweep had removed entries of a shard that this gateway had not read."),

@@ -1,11 +1,8 @@
 package tail
 
 import (
-	"context"
 	"math"
 	"time"
-
-	"downlink/internal/eventlog"
 )
 
 // A pace decides how long a reader waits between two reads. Without a wait,
@@ -15,8 +12,11 @@ import (
 type pace struct {
 	most time.Duration // the longest wait; 0: none ever
 
-	read time.Time // when the last read came back
-	rate float64   // entries a second, over the last lately or so
+	read  time.Time     // when the last read came back
+	rate  float64       // entries a second, over the last lately or so
+	fresh float64       // those among them that reads brought
+	wait  time.Duration // from read until the next one
+	ahead int           // entries that came otherwise since read
 }
 
 const (
@@ -30,32 +30,25 @@ const (
 	lately = 100 * time.Millisecond
 )
 
-// came notes what a read brought that was begun at asked, and returns how long
-// to wait before the next.
-func (p *pace) came(asked, now time.Time, batches []eventlog.Batch) time.Duration {
-	entries, drained := 0, true
-	for _, b := range batches {
-		entries += len(b.Entries)
-		drained = drained && b.Drained
-	}
+// came notes what a read of all shards brought that was begun at asked, beside
+// what is counted in ahead, and whether it left nothing unread.
+func (p *pace) came(asked, now time.Time, entries int, drained bool) {
 	since := max(now.Sub(p.read), time.Microsecond).Seconds()
-	p.rate += (1 - math.Exp(-since/lately.Seconds())) * (float64(entries)/since - p.rate)
-	p.read = now
+	weight := 1 - math.Exp(-since/lately.Seconds())
+	p.fresh += weight * (float64(entries)/since - p.fresh)
+	p.rate += weight * (float64(entries+p.ahead)/since - p.rate)
+	p.read, p.wait, p.ahead = now, 0, 0
 	if !drained || p.rate*p.most.Seconds() < 2 {
-		return 0 // more is there already; or waiting would hardly bring two together
+		return // more is there already; or waiting would hardly bring two together
 	}
-	gather := time.Duration(worthwhile / p.rate * float64(time.Second))
-	return min(p.most, max(gather, share*now.Sub(asked)))
+	gather := worthwhile / max(p.fresh, worthwhile) * float64(time.Second) // a second at most
+	p.wait = min(p.most, max(time.Duration(gather), share*now.Sub(asked)))
 }
 
-// rest waits until so long after the last read. What was done since counts.
-func (p *pace) rest(ctx context.Context, wait time.Duration) {
-	wait -= time.Since(p.read)
-	if wait <= 0 {
-		return
-	}
-	select {
-	case <-ctx.Done():
-	case <-time.After(wait):
-	}
-}
+// left is how long to wait until the next read. What was done since the last
+// one counts.
+func (p *pace) left(now time.Time) time.Duration { return p.wait - now.Sub(p.read) }
+
+// soon reports whether the next read is due before long, so that it may as well
+// be done along with something else.
+func (p *pace) soon(now time.Time) bool { return p.left(now) < p.wait/4 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"downlink/internal/event"
-	"downlink/internal/eventlog"
 )
 
 // paced runs a tail with a pause of 5 ms on the source.
@@ -105,23 +104,22 @@ func TestNothingWaitsLongerThanThePause(t *testing.T) {
 		for _, took := range []time.Duration{0, time.Microsecond, 3 * time.Millisecond, time.Minute} {
 			for range 50 {
 				now = now.Add(20*time.Millisecond + took)
-				entries := make([]eventlog.Entry, 1+rate/50)
-				wait := p.came(now.Add(-took), now, []eventlog.Batch{{Entries: entries, Drained: true}})
-				if wait < 0 || wait > p.most {
-					t.Fatalf("%d entries a read that took %v: a wait of %v", len(entries), took, wait)
+				p.came(now.Add(-took), now, 1+rate/50, true)
+				if p.wait < 0 || p.wait > p.most {
+					t.Fatalf("%d entries a read that took %v: a wait of %v", 1+rate/50, took, p.wait)
 				}
 			}
 		}
 	}
-	loaded := p.came(now.Add(-2*time.Millisecond), now, []eventlog.Batch{{Entries: make([]eventlog.Entry, 1000), Drained: true}})
-	if loaded < 4*time.Millisecond {
-		t.Errorf("a read took 2 ms at the log, and the reader rests %v", loaded)
+	if p.came(now.Add(-2*time.Millisecond), now, 1000, true); p.wait < 4*time.Millisecond {
+		t.Errorf("a read took 2 ms at the log, and the reader rests %v", p.wait)
 	}
-	if wait := p.came(now, now.Add(time.Millisecond), []eventlog.Batch{{Entries: make([]eventlog.Entry, 1000)}}); wait != 0 {
-		t.Errorf("more is there already, and the reader waits %v", wait)
+	if p.came(now, now.Add(time.Millisecond), 1000, false); p.wait != 0 {
+		t.Errorf("more is there already, and the reader waits %v", p.wait)
 	}
-	if wait := (&pace{}).came(now, now.Add(time.Millisecond), []eventlog.Batch{{Entries: make([]eventlog.Entry, 1000), Drained: true}}); wait != 0 {
-		t.Errorf("no pause is wanted, and the reader waits %v", wait)
+	p = pace{}
+	if p.came(now, now.Add(time.Millisecond), 1000, true); p.wait != 0 {
+		t.Errorf("no pause is wanted, and the reader waits %v", p.wait)
 	}
 }
 

@@ -32,10 +32,11 @@ type reader struct {
 	doubt  bool    // a read or an inspection failed: ask before anything is dispatched
 	resets []reset // since they were last reported
 	cancel context.CancelFunc
+	pace   pace
 
 	stuck atomic.Int32 // tracks that are stuck
 
-	pace pace // of follow alone
+	glances // what our appends read along
 
 	// Guarded by health.
 	health sync.Mutex
@@ -68,6 +69,8 @@ func newReader(source Source, to Dispatcher, opts Options, group, total int, sha
 		tracks: make([]track, len(shards)),
 		cancel: func() {},
 		pace:   pace{most: opts.Pause},
+
+		glances: newGlances(len(shards)),
 	}
 }
 
@@ -79,8 +82,8 @@ func (r *reader) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var wg sync.WaitGroup
-	failed := make(chan error, 2) // one for each part
-	for _, part := range []func(context.Context) error{r.watch, r.follow} {
+	failed := make(chan error, 3) // one for each part
+	for _, part := range []func(context.Context) error{r.watch, r.follow, r.advance} {
 		wg.Go(func() {
 			if err := part(ctx); err != nil {
 				failed <- err
@@ -90,6 +93,7 @@ func (r *reader) run(ctx context.Context) error {
 	}
 	<-ctx.Done()
 	wg.Wait()
+	r.retire()
 	select {
 	case err := <-failed:
 		return err
@@ -186,11 +190,10 @@ func (r *reader) step(ctx context.Context) error {
 		}
 		return err
 	}
-	wait := r.pace.came(asked, time.Now(), batches)
 	if err := r.dispatch(ctx, after, asked, batches); err != nil {
 		return err
 	}
-	r.pace.rest(ctx, wait)
+	r.rest(ctx)
 	return nil
 }
 
@@ -199,7 +202,27 @@ func (r *reader) readFrom(cancel context.CancelFunc) []event.ID {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.cancel = cancel
+	r.turn++
 	return r.positionsLocked()
+}
+
+// rest waits until the next read is due. What is read along meanwhile may put
+// that off.
+func (r *reader) rest(ctx context.Context) {
+	for left := r.left(); left > 0 && ctx.Err() == nil; left = r.left() {
+		select {
+		case <-ctx.Done():
+		case <-time.After(left):
+		}
+	}
+}
+
+func (r *reader) left() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	left := r.pace.left(time.Now())
+	r.resting = left > 0
+	return left
 }
 
 func (r *reader) positionsLocked() []event.ID {
@@ -212,8 +235,11 @@ func (r *reader) positionsLocked() []event.ID {
 
 // dispatch hands over what was read after the positions in after.
 func (r *reader) dispatch(ctx context.Context, after []event.ID, asked time.Time, batches []eventlog.Batch) error {
+	came := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	entries, drained := sum(batches)
+	r.pace.came(asked, came, entries, drained)
 	if len(batches) > 0 && (r.doubt || r.staleLocked(batches)) {
 		if err := r.inspectLocked(ctx); err != nil {
 			return err
@@ -231,14 +257,7 @@ func (r *reader) dispatch(ctx context.Context, after []event.ID, asked time.Time
 			t.drained = false // reset meanwhile: these entries don't join on
 			continue
 		}
-		orders := r.examine(b)
-		r.to.Dispatch(b.Shard, b.Entries)
-		for _, order := range orders {
-			r.opts.Orders.Order(b.Shard, order)
-		}
-		t.pos = b.Entries[len(b.Entries)-1].ID
-		r.stuckLocked(i, false)
-		r.opts.Metrics.dispatched(b, r.log)
+		r.handLocked(i, b)
 	}
 	for i := range r.tracks {
 		if r.tracks[i].drained {
@@ -246,6 +265,28 @@ func (r *reader) dispatch(ctx context.Context, after []event.ID, asked time.Time
 		}
 	}
 	return nil
+}
+
+// sum is how many entries a read brought, and whether it left none unread.
+func sum(batches []eventlog.Batch) (entries int, drained bool) {
+	drained = true
+	for _, b := range batches {
+		entries += len(b.Entries)
+		drained = drained && b.Drained
+	}
+	return entries, drained
+}
+
+// handLocked hands over entries that join on to the position of their shard.
+func (r *reader) handLocked(i int, b eventlog.Batch) {
+	orders := r.examine(b)
+	r.to.Dispatch(b.Shard, b.Entries)
+	for _, order := range orders {
+		r.opts.Orders.Order(b.Shard, order)
+	}
+	r.tracks[i].pos = b.Entries[len(b.Entries)-1].ID
+	r.stuckLocked(i, false)
+	r.opts.Metrics.dispatched(b, r.log)
 }
 
 // examine returns the orders among the entries, and marks what no device of the

@@ -31,6 +31,7 @@ type source struct {
 	slow    time.Duration // how long a Read's answer takes to arrive
 	asked   []event.ID    // positions of the reads
 	orders  Orders
+	follow  eventlog.Follower
 	calls   []string // Inspect, Suspect, and what the dispatcher saw
 }
 
@@ -72,6 +73,8 @@ func (s *source) sweep(upTo event.ID) {
 }
 
 func (s *source) Groups() [][]int { return [][]int{{0}} }
+
+func (s *source) Follow(_ int, f eventlog.Follower) { s.follow = f }
 
 func (s *source) Read(ctx context.Context, _ int, after []event.ID) ([]eventlog.Batch, error) {
 	block := time.After(2 * time.Second)

@@ -54,7 +54,8 @@ type Options struct {
 	// Watch is how often the watchdog looks, jittered.
 	Watch time.Duration
 	// Pause is the longest wait between two reads while events are frequent;
-	// 0: a reader never waits. It delays an event by so much at most.
+	// 0: a reader never waits. It delays an event by so much at most; one that
+	// this process appends less, if the log is an eventlog.Glancer.
 	Pause   time.Duration
 	Orders  Orders // nil: nobody obeys
 	Metrics *Metrics
@@ -74,7 +75,11 @@ func New(source Source, to Dispatcher, opts Options) *Tail {
 		total += len(shards)
 	}
 	for group, shards := range groups {
-		t.readers = append(t.readers, newReader(source, to, opts, group, total, shards))
+		r := newReader(source, to, opts, group, total, shards)
+		t.readers = append(t.readers, r)
+		if g, ok := source.(eventlog.Glancer); ok && opts.Pause > 0 {
+			g.Follow(group, r)
+		}
 	}
 	return t
 }

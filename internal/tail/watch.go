@@ -173,4 +173,7 @@ func (r *reader) lateLocked(ctx context.Context, i int, state eventlog.State) er
 }
 
 // restartLocked ends the read in flight, which was asked with old positions.
-func (r *reader) restartLocked() { r.cancel() }
+func (r *reader) restartLocked() {
+	r.turn++
+	r.cancel()
+}

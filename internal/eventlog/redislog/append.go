@@ -76,6 +76,7 @@ type pipe struct {
 // A take says where a reply belongs: to one event of a result, or (onceReply)
 // to all of it.
 type take struct {
+	shard  *shard
 	result *eventlog.Result
 	event  int
 }
@@ -107,7 +108,7 @@ func (p *pipe) add(s *shard, a *eventlog.Append, result *eventlog.Result, window
 			var room [1 + mostFields]string // on the stack: the command copies it
 			args := fields(append(room[:0], "*"), &a.Events[i])
 			p.cmds = append(p.cmds, p.node.client.B().Arbitrary("XADD").Keys(s.stream).Args(args...).Build())
-			p.takes = append(p.takes, take{result, i})
+			p.takes = append(p.takes, take{s, result, i})
 		}
 		return
 	}
@@ -119,7 +120,7 @@ func (p *pipe) add(s *shard, a *eventlog.Append, result *eventlog.Result, window
 	}
 	p.once = append(p.once, onceCall{at: len(p.takes), keys: keys, args: args})
 	p.cmds = append(p.cmds, appendScript.bySHA(p.node.client.B(), keys, args))
-	p.takes = append(p.takes, take{result, onceReply})
+	p.takes = append(p.takes, take{s, result, onceReply})
 }
 
 // submit sends the commands with whatever else is on its way to the server.

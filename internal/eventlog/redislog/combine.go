@@ -24,12 +24,26 @@ type combiner struct {
 	// Set at construction.
 	node   *node
 	writer *writer
+	begin  chan struct{} // rounds are to be done; closed when there will be none
+	ended  chan struct{} // closed when serve has returned
 
 	// Guarded by mu.
 	mu      sync.Mutex
 	waiting []*pipe // nobody has sent these
 	busy    bool    // a round is under way, or about to begin
-	leading *pipe   // whose caller does the round; nil if a goroutine does
+	leading *pipe   // whose caller does the round; nil if serve does
+}
+
+func newCombiner(n *node, w *writer) *combiner {
+	c := &combiner{node: n, writer: w, begin: make(chan struct{}), ended: make(chan struct{})}
+	go c.serve()
+	return c
+}
+
+// close ends serve, once no round is under way nor will be.
+func (c *combiner) close() {
+	close(c.begin)
+	<-c.ended
 }
 
 // submit hands a pipe over. It belongs to the combiner until done is closed;
@@ -44,7 +58,7 @@ func (c *combiner) submit(p *pipe, alone bool) {
 		c.waiting = append(c.waiting, p)
 		c.mu.Unlock()
 		if free {
-			go c.run()
+			c.begin <- struct{}{}
 		}
 		return
 	}
@@ -52,10 +66,12 @@ func (c *combiner) submit(p *pipe, alone bool) {
 	c.mu.Unlock()
 	c.lead(p)
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.leading = nil
-	if c.busy = len(c.waiting) > 0; c.busy {
-		go c.run() // has entered with us
+	more := len(c.waiting) > 0
+	c.busy = more
+	c.mu.Unlock()
+	if more {
+		c.begin <- struct{}{} // has entered with us
 		return
 	}
 	c.node.calls.Done()
@@ -66,7 +82,7 @@ func (c *combiner) lead(p *pipe) {
 	unfollow := context.AfterFunc(p.ctx, func() { c.abandon(p) })
 	defer unfollow()
 	if p.err = p.ctx.Err(); p.err == nil {
-		p.replies = c.writer.do(p.ctx, p.cmds)
+		p.replies = c.round(p.ctx, p.cmds, p)
 	}
 }
 
@@ -79,11 +95,15 @@ func (c *combiner) abandon(p *pipe) {
 	}
 }
 
-// run does rounds until nothing waits.
-func (c *combiner) run() {
-	defer c.node.calls.Done()
-	for round := c.next(); len(round) > 0; round = c.next() {
-		c.send(round)
+// serve does rounds whenever several appends wait. One goroutine does all of
+// them: a new one each time would have to grow its stack each time.
+func (c *combiner) serve() {
+	defer close(c.ended)
+	for range c.begin {
+		for round := c.next(); len(round) > 0; round = c.next() {
+			c.send(round)
+		}
+		c.node.calls.Done()
 	}
 }
 
@@ -127,7 +147,7 @@ func (c *combiner) send(round []*pipe) {
 	var replies []rueidis.RedisResult
 	if len(cmds) > 0 {
 		ctx, cancel := context.WithDeadline(c.node.base, until)
-		replies = c.writer.do(ctx, cmds)
+		replies = c.round(ctx, cmds, round...)
 		cancel()
 	}
 	for _, p := range round {
@@ -137,6 +157,27 @@ func (c *combiner) send(round []*pipe) {
 		}
 		close(p.done)
 	}
+}
+
+// round does one round trip for these pipes, and reads along what the tail
+// wants to see of their shards.
+func (c *combiner) round(ctx context.Context, cmds []rueidis.Completed, pipes ...*pipe) []rueidis.RedisResult {
+	looks := c.look(pipes)
+	if len(looks) == 0 {
+		return c.writer.do(ctx, cmds)
+	}
+	n := len(cmds)
+	cmds = slices.Clip(cmds)
+	for i := range looks {
+		cmds = append(cmds, looks[i].cmd)
+	}
+	replies := c.writer.do(ctx, cmds)
+	if stored(replies[:n]) {
+		for i := range looks {
+			looks[i].hand(replies[n+i], c.writer.made())
+		}
+	}
+	return replies[:n:n]
 }
 
 // await returns a pipe's replies within ctx, and counts them.

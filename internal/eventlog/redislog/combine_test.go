@@ -140,6 +140,7 @@ func TestALostConnectionIsNoticedBeforeItIsUsed(t *testing.T) {
 	r := newRig(t, nil)
 	for range 3 {
 		r.app("a")
+		<-time.After(2 * justHeard)
 		r.redis.Do("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 		r.app("b")
 	}

@@ -77,7 +77,7 @@ func dial(t target, opts *Options) (*node, error) {
 		return nil, fmt.Errorf("making the Redis client for appends: %w", err)
 	}
 	n := &node{client: client, addr: t.addr, limit: opts.CallTimeout, metrics: opts.Metrics, base: base, stop: stop}
-	n.appends = &combiner{node: n, writer: appends}
+	n.appends = newCombiner(n, appends)
 	return n, nil
 }
 
@@ -90,6 +90,7 @@ func (n *node) close() {
 	n.appends.writer.close()
 	n.client.Close()
 	n.calls.Wait()
+	n.appends.close()
 	// A connection that was being made during the first Close survives it.
 	n.client.Close()
 }

@@ -182,12 +182,15 @@ type group struct {
 	keys   []string       // of the streams, in the order of shards
 	places map[string]int // key → index into shards
 	tail   tail
+	along  along
 }
 
 // A shard is where one shard's keys are.
 type shard struct {
 	index   int
 	node    *node
+	group   *group
+	place   int // in the group
 	stream  string
 	record  string // <stream>:sweep
 	notes   string // <stream>:gone
@@ -209,10 +212,12 @@ func (l *Log) addGroup(n *node, tag string) {
 		g.shards = append(g.shards, i)
 		g.keys = append(g.keys, key)
 		l.byShard = append(l.byShard, shard{
-			index: i, node: n, stream: key, record: key + ":sweep", notes: key + ":gone", revoked: key + ":revoked",
+			index: i, node: n, group: g, place: g.places[key],
+			stream: key, record: key + ":sweep", notes: key + ":gone", revoked: key + ":revoked",
 			foreign: new(atomic.Uint64), prune: new(pruner),
 		})
 	}
+	g.tail.asked, g.along.known = newAsked(len(g.keys)), newAsked(len(g.keys))
 	l.groups = append(l.groups, g)
 }
 

@@ -41,3 +41,11 @@ func (s *sizer) count(budget, n int) int64 {
 	fit := min(perStream/max(s.average, 1), worstFold*perStream/max(s.largest, 1))
 	return int64(min(max(fit, 1), maxCount))
 }
+
+// fits reports whether one entry of each of n streams is likely to stay below
+// budget bytes.
+func (s *sizer) fits(budget, n int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.average*float64(n) <= float64(budget)
+}

@@ -26,31 +26,39 @@ const (
 // else may use it: Redis answers no other command on it meanwhile.
 type tail struct {
 	// Set at construction.
-	node  *node
-	block time.Duration // how long the server waits
-	limit time.Duration // how long we do: a frozen server doesn't keep its own limit
-	sizes *sizer
+	node       *node
+	block      time.Duration // how long the server waits
+	limit      time.Duration // how long we do: a frozen server doesn't keep its own limit
+	sizes      *sizer
+	maxPayload func() int // events over it are read as FaultTooLarge; 0 means no limit
 
+	asked asked
 	*wire
-	*asked
 }
 
-// asked is the positions of the last Read, as text: most of them stay as they
-// are from one to the next. Guarded by the contract: one Read at a time.
+// asked is the positions of the last read, as text: most of them stay as they
+// are from one to the next. For one read at a time.
 type asked struct {
 	positions []event.ID
 	texts     []string
 }
 
-// at gives the text of each position.
-func (a *asked) at(positions []event.ID) []string {
-	if a.texts == nil {
-		a.positions, a.texts = make([]event.ID, len(positions)), make([]string, len(positions))
+func newAsked(places int) asked {
+	return asked{positions: make([]event.ID, places), texts: make([]string, places)}
+}
+
+// at gives the text of the position of the shard at a place.
+func (a *asked) at(place int, id event.ID) string {
+	if a.texts[place] == "" || a.positions[place] != id {
+		a.positions[place], a.texts[place] = id, id.String()
 	}
+	return a.texts[place]
+}
+
+// all gives the text of each position.
+func (a *asked) all(positions []event.ID) []string {
 	for i, id := range positions {
-		if a.texts[i] == "" || a.positions[i] != id {
-			a.positions[i], a.texts[i] = id, id.String()
-		}
+		a.at(i, id)
 	}
 	return a.texts
 }
@@ -66,7 +74,8 @@ type wire struct {
 }
 
 func newTail(n *node, opts *Options) tail {
-	t := tail{node: n, block: opts.BlockTime, limit: opts.BlockTime + opts.CallTimeout, sizes: newSizer(), wire: new(wire), asked: new(asked)}
+	t := tail{node: n, block: opts.BlockTime, limit: opts.BlockTime + opts.CallTimeout, sizes: newSizer(),
+		maxPayload: opts.MaxEventBytes, wire: new(wire)}
 	t.budget.Store(mostBudget)
 	return t
 }
@@ -76,14 +85,14 @@ func (l *Log) Read(ctx context.Context, group int, after []event.ID) ([]eventlog
 	if group < 0 || group >= len(l.groups) || len(after) != len(l.groups[group].shards) {
 		return nil, fmt.Errorf("read of group %d at %d positions: no such group, or not one position for each of its shards", group, len(after))
 	}
-	return l.groups[group].read(ctx, after, l.opts.MaxEventBytes())
+	return l.groups[group].read(ctx, after)
 }
 
-func (g *group) read(ctx context.Context, after []event.ID, maxPayload int) ([]eventlog.Batch, error) {
+func (g *group) read(ctx context.Context, after []event.ID) ([]eventlog.Batch, error) {
 	count := g.tail.sizes.count(int(g.tail.budget.Load()), len(g.keys))
 	// Positions are never "$": it would lose what comes between two reads.
 	cmd := g.node.client.B().Xread().Count(count).Block(g.tail.block.Milliseconds()).
-		Streams().Key(g.keys...).Id(g.tail.at(after)...).Build()
+		Streams().Key(g.keys...).Id(g.tail.asked.all(after)...).Build()
 	reply, err := g.tail.do(ctx, cmd)
 	if rueidis.IsRedisNil(err) {
 		return nil, nil // nothing came
@@ -91,6 +100,12 @@ func (g *group) read(ctx context.Context, after []event.ID, maxPayload int) ([]e
 	if err != nil {
 		return nil, err
 	}
+	return g.batches(reply, count)
+}
+
+// batches reads what XREAD returned, having been asked for count entries of
+// each stream.
+func (g *group) batches(reply rueidis.RedisMessage, count int64) ([]eventlog.Batch, error) {
 	streams, err := reply.AsMap()
 	if err != nil {
 		return nil, oddReply(err)
@@ -101,7 +116,7 @@ func (g *group) read(ctx context.Context, after []event.ID, maxPayload int) ([]e
 		if !ok {
 			return nil, oddReply(nil)
 		}
-		found, err := entries(m, maxPayload, g.tail.sizes)
+		found, err := entries(m, g.tail.maxPayload(), g.tail.sizes)
 		if err != nil {
 			return nil, err
 		}

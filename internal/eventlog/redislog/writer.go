@@ -7,6 +7,7 @@ import (
 	"net"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/redis/rueidis"
 )
@@ -24,9 +25,16 @@ type writer struct {
 
 	// Guarded by mu.
 	mu    sync.Mutex
-	asked bool     // a round trip is under way
-	conn  net.Conn // the last one that was made
+	asked bool      // a round trip is under way
+	heard time.Time // when the last one ended
+	conn  net.Conn  // the last one that was made
+	dials int       // how many were made
 }
+
+// justHeard is for how long after a round trip a connection is believed in: to
+// look costs a fortieth of an append, and who loses one in so short a time is
+// hardly there again to take the next.
+const justHeard = 10 * time.Millisecond
 
 var errNotAsked = errors.New("no append needs a connection yet")
 
@@ -71,6 +79,7 @@ func (w *writer) dial(ctx context.Context, addr string, d *net.Dialer, secure *t
 		return nil, err
 	}
 	w.conn = conn
+	w.dials++
 	return conn, nil
 }
 
@@ -89,7 +98,7 @@ func (w *writer) do(ctx context.Context, cmds []rueidis.Completed) []rueidis.Red
 		replies = w.client.DoMulti(ctx, cmds...)
 	}
 	w.mu.Lock()
-	w.asked = false
+	w.asked, w.heard = false, time.Now()
 	w.mu.Unlock()
 	return replies
 }
@@ -100,12 +109,19 @@ func (w *writer) ask() (lost bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.asked = true
-	if w.conn == nil || !hungUp(w.conn) {
+	if w.conn == nil || time.Since(w.heard) < justHeard || !hungUp(w.conn) {
 		return false
 	}
 	_ = w.conn.Close() // it is lost
 	w.conn = nil
 	return true
+}
+
+// made is how many connections were made so far.
+func (w *writer) made() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.dials
 }
 
 // cut ends the round trip that is under way.
