@@ -47,10 +47,11 @@ type loop struct {
 	buf     []byte
 	request []byte
 	now     time.Time
-	decided int    // counted conns that were opened or have failed in this round
-	asking  int    // conns that are dialling or asked
-	slow    int    // conns that read at each tick
-	agenda  agenda // of those that misbehave
+	decided int       // counted conns that were opened or have failed in this round
+	asking  int       // conns that are dialling or asked
+	looked  time.Time // when it was last seen how long they have been
+	slow    []int     // devices that read at each tick
+	agenda  agenda    // of those that misbehave
 
 	current *conn // whose stream is being fed
 	device  int   // its number
@@ -69,7 +70,7 @@ func newLoop(o Options, number int, settled func(n int)) (*loop, error) {
 		c.manner = o.manner(number + i*o.Lanes)
 		c.stream.KeepID = o.KeepID
 		if c.manner == Slow {
-			l.slow++
+			l.slow = append(l.slow, number+i*o.Lanes)
 		}
 	}
 	var err error

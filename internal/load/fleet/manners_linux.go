@@ -57,20 +57,22 @@ func (l *loop) awaken(device int) {
 	}
 }
 
-// tick gives up those that take too long, and lets the slow ones read.
+// tick lets the slow ones read, and gives up those that take too long.
 func (l *loop) tick() {
-	if l.asking == 0 && l.slow == 0 {
+	for _, device := range l.slow {
+		if c := l.conn(device); c.state == opened && c.manner == Slow {
+			l.sip(device, c)
+		}
+	}
+	// Seldom: the events of all devices wait meanwhile.
+	if l.asking == 0 || l.now.Sub(l.looked) < l.opts.Timeout/10 {
 		return
 	}
+	l.looked = l.now
 	for i := range l.conns {
 		c := &l.conns[i]
-		device := l.number + i*l.opts.Lanes
-		age := l.now.UnixNano() - c.begun
-		switch {
-		case (c.state == dialling || c.state == asked) && age > int64(l.opts.Timeout):
-			l.end(device, c, ErrTimeout)
-		case c.state == opened && c.manner == Slow:
-			l.sip(device, c)
+		if (c.state == dialling || c.state == asked) && l.now.UnixNano()-c.begun > int64(l.opts.Timeout) {
+			l.end(l.number+i*l.opts.Lanes, c, ErrTimeout)
 		}
 	}
 }
