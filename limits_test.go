@@ -84,7 +84,7 @@ var notLimits = map[string]string{
 	"redislog.inspectShards":  "what one script looks at, which the next one follows",
 	"redislog.judgeQuestions": "what one script judges, which the next one follows",
 	"redislog.judgeTargets":   "what one script judges, which the next one follows",
-	"redislog.alongBudget":   "beyond it the tail reads by itself",
+	"redislog.alongBudget":    "beyond it the tail reads by itself",
 	"redislog.leastBudget":    "the least that redis_read_bytes falls to",
 	"redislog.sweepBytes":     "a step of the sweep, which the next one follows",
 	"redislog.sweepEntries":   "a step of the sweep, which the next one follows",

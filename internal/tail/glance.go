@@ -42,9 +42,9 @@ const (
 	// often is how many entries a second make glances a waste: a read brings
 	// many within a millisecond or two, and costs each less.
 	often = 8000
-	// fewShards is at how many shards what was found is dispatched by whoever
+	// soFew is at how many shards what was found is dispatched by whoever
 	// appended.
-	fewShards = 4
+	soFew = 4
 )
 
 func newGlances(shards int) glances {
@@ -101,7 +101,7 @@ func (r *reader) Glanced(g eventlog.Glance, anew bool, read func() ([]eventlog.B
 		r.anew.Store(true)
 	}
 	found := glanced{g, time.Now(), read}
-	if len(g.Places) <= fewShards && r.mu.TryLock() {
+	if len(g.Places) <= soFew && r.mu.TryLock() {
 		defer r.mu.Unlock()
 		r.advanceLocked(found)
 		return

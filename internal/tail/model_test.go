@@ -154,7 +154,7 @@ type read struct {
 // glances, sweeps, resets, doubts and answers that come late.
 func TestGlancesAndReadsLeaveNoGapAndRepeatNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		const shards = 6 // more than fewShards
+		const shards = 6 // more than soFew
 		w := newWorld(shards)
 		r := newReader(w, w, Options{Window: time.Hour, Pause: time.Hour, Metrics: NewMetrics(nil), Logger: discard()}, 0, shards, w.Groups()[0])
 		s := &stage{reader: r, world: w}
