@@ -40,9 +40,8 @@ func findBackends(ctx context.Context, urls []string) ([]askable, error) {
 	return found, nil
 }
 
-// addressesOf are the addresses of a host name that may each be a gateway's:
-// those of IPv4, if there are any, because one machine mostly has one of each
-// kind. None where it can't be told, or where all are this machine.
+// addressesOf are the addresses of a host name that may each be a gateway's; none
+// where that can't be told.
 func addressesOf(ctx context.Context, host string) []string {
 	if _, err := netip.ParseAddr(host); err == nil {
 		return nil
@@ -51,6 +50,12 @@ func addressesOf(ctx context.Context, host string) []string {
 	if err != nil {
 		return nil // asking by name says why
 	}
+	return distinct(all)
+}
+
+// distinct are the addresses of different machines: those of IPv4, if there are
+// any, because one machine mostly has one of each kind. None if all are this one.
+func distinct(all []netip.Addr) []string {
 	var four, six []string
 	for _, a := range all {
 		switch a = a.Unmap(); {
