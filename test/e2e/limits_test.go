@@ -269,3 +269,17 @@ func TestPublishRates(t *testing.T) {
 		}
 	}
 }
+
+// TestHangupWithoutAFile: SIGHUP ends no gateway that has nothing to read again.
+func TestHangupWithoutAFile(t *testing.T) {
+	t.Parallel()
+	g := program.StartGateway(t, args("--log", "file:"+t.TempDir())...)
+	s := testkit.Open(t, g.Device+"/events?device=a", "")
+	s.Until("data: ")
+	g.Hangup()
+	testkit.Eventually(t, "it was asked", func() bool { return strings.Contains(g.Log(), "asked to read the files again") })
+	if status, answer := testkit.Post(t, g.Backend+"/v1/events", "application/json", `{"device":"a","type":"t","text":"still here"}`); status != 200 {
+		t.Fatalf("%d %s", status, answer)
+	}
+	s.Until("data: still here")
+}

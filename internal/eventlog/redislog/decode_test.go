@@ -2,7 +2,9 @@ package redislog
 
 import (
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"downlink/internal/event"
 	"downlink/internal/eventlog"
@@ -139,5 +141,33 @@ func TestDecodingAllocatesOnce(t *testing.T) {
 	sizes := newSizer()
 	if n := testing.AllocsPerRun(100, func() { _, err = entries(reply, 1000, sizes) }); n > 1 || err != nil {
 		t.Errorf("%v allocations for 50 entries, %v", n, err)
+	}
+}
+
+// A limit that is raised while a read is blocked counts for what the read brings.
+func TestALimitThatIsRaisedDuringARead(t *testing.T) {
+	var most atomic.Int64
+	most.Store(10)
+	r := newRig(t, func(o *Options) {
+		o.MaxEventBytes = func() int { return int(most.Load()) }
+		o.BlockTime = 20 * time.Second
+	})
+	head := r.state().Head
+	got := make(chan []eventlog.Batch, 1)
+	go func() {
+		batches, err := r.Read(t.Context(), 0, []event.ID{head, event.MaxID, event.MaxID, event.MaxID})
+		if err != nil {
+			t.Error(err)
+		}
+		got <- batches
+	}()
+	r.eventually(func() bool {
+		info, _ := r.redis.Do("INFO", "clients").(string)
+		return strings.Contains(info, "blocked_clients:1")
+	})
+	most.Store(1000)
+	xadd(t, r.redis, stream0, "*", "dev", "a", "type", "t", "payload", strings.Repeat("x", 500))
+	if b := <-got; len(b) != 1 || b[0].Entries[0].Fault != "" {
+		t.Errorf("%+v", b)
 	}
 }

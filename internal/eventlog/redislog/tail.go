@@ -26,11 +26,14 @@ const (
 // else may use it: Redis answers no other command on it meanwhile.
 type tail struct {
 	// Set at construction.
-	node       *node
-	block      time.Duration // how long the server waits
-	limit      time.Duration // how long we do: a frozen server doesn't keep its own limit
-	sizes      *sizer
-	maxPayload func() int // events over it are read as FaultTooLarge; 0 means no limit
+	node  *node
+	block time.Duration // how long the server waits
+	limit time.Duration // how long we do: a frozen server doesn't keep its own limit
+	sizes *sizer
+	// maxPayload: events over it are read as FaultTooLarge; 0 means no limit. It is
+	// asked when a reply is there: it may have been raised, and an event stored
+	// under it, while the read was blocked.
+	maxPayload func() int
 
 	asked asked
 	*wire
