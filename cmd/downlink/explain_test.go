@@ -41,7 +41,7 @@ func TestEachAddressIsAsked(t *testing.T) {
 		if r.Host != "gateways.test:9090" || r.URL.EscapedPath() != "/v1/devices/a%2Fb" {
 			t.Errorf("it is asked for %s %s", r.Host, r.URL.EscapedPath())
 		}
-		fmt.Fprint(w, `{"device":"a/b","gateway":{"name":"g"}}`) //nolint:errcheck // a test's own client
+		fmt.Fprint(w, `{"device":"a/b","gateway":{"name":"g"}}`)
 	}))
 	defer server.Close()
 	client, err := new(callerFlags).client(config.NewLoader(nil), 10*time.Second, server.Listener.Addr().String())
