@@ -158,8 +158,24 @@ func refusedTokens(t *testing.T, g *guarded) {
 // them in everything that the gateway says, while streams are open and after.
 func TestTokensLeaveNoTrace(t *testing.T) {
 	t.Parallel()
-	t.Run("TLS", func(t *testing.T) { noTrace(t, startGuarded(t, "--log-level", "debug", "--jwt-issuer", "me")) })
-	t.Run("plain", func(t *testing.T) { noTrace(t, startIn(t, t.TempDir(), "--log-level", "debug", "--jwt-issuer", "me")) })
+	args := []string{"--log-level", "debug", "--jwt-issuer", "me", "--auth", "tokens", "--device-tokens-file", staticTokens(t, staticToken)}
+	t.Run("TLS", func(t *testing.T) { noTrace(t, startGuarded(t, args...)) })
+	t.Run("plain", func(t *testing.T) { noTrace(t, startIn(t, t.TempDir(), args...)) })
+}
+
+// staticToken is one that noTrace looks for.
+const staticToken = "dl_M4RK3R_0123456789abcdef0123456789"
+
+// staticTokens is the path of a file in which the token is that of pos-2.
+func staticTokens(t *testing.T, token string) string {
+	t.Helper()
+	line := program.Run(t, token, "token", "hash", "--device", "pos-2", "-")
+	if line.Code != 0 {
+		t.Fatal(line.Err)
+	}
+	path := filepath.Join(t.TempDir(), "tokens")
+	put(t, path, line.Out)
+	return path
 }
 
 func noTrace(t *testing.T, g *guarded) {
@@ -171,6 +187,7 @@ func noTrace(t *testing.T, g *guarded) {
 		testkit.HS256(deviceSecret, "pos-1", time.Hour, `,"iss":"`+marker+`"`),
 		testkit.HS256(deviceSecret, "@"+marker, time.Hour, `,"iss":"me"`),
 		testkit.HS256(marker+deviceSecret, "pos-1", time.Hour, ""),
+		staticToken, staticToken + "x",
 	}
 	secrets := []string{marker, deviceSecret}
 	var said strings.Builder
@@ -204,7 +221,7 @@ func noTrace(t *testing.T, g *guarded) {
 	for _, path := range []string{
 		"/metrics", "/debug/pprof/", "/debug/pprof/goroutine?debug=1", "/debug/pprof/goroutine?debug=2", "/debug/pprof/goroutine", "/debug/pprof/heap?debug=1",
 		"/debug/pprof/allocs", "/debug/pprof/mutex?debug=1", "/debug/pprof/profile?seconds=1", "/debug/pprof/trace?seconds=1", "/debug/pprof/cmdline",
-		"/readyz", "/healthz", "/v1/openapi.yaml", "/nothing?access_token=" + good,
+		"/readyz", "/healthz", "/v1/openapi.yaml", "/v1/devices/pos-1", "/v1/devices/pos-2", "/v1/limits", "/v1/revoked", "/nothing?access_token=" + good,
 	} {
 		_, body := testkit.Get(t, g.Backend+path)
 		said.WriteString(body)
