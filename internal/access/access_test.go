@@ -89,7 +89,7 @@ func TestWhoMaySendToWhom(t *testing.T) {
 	for _, c := range []struct {
 		token, targets, not string
 	}{
-		{erp, "A83F21 pos- pos-1 @north @store-17", "A83F2 A83F21x pos * @ @nort @north1 @stor kiosk-1 POS-1"},
+		{erp, "A83F21 pos- pos-1 @north @store-17", "A83F2 A83F21x pos * @ @nort @north1 @stor kiosk-1 POS-1 xpos-1 @xstore-1"},
 		{ops, "anything * @any", ""},
 		{kiosk, "kiosk-7 @lobby", "* pos-1"},
 	} {

@@ -24,7 +24,7 @@ type publishers struct {
 
 // maxFileBytes is room for thousands of publishers; it keeps a wrong path from
 // being read into memory.
-const maxFileBytes = 4 << 20
+const maxFileBytes = 1 << 20
 
 // readPublishers is nil if the file says what it said before.
 func readPublishers(path string, before *publishers, m *Metrics) (*publishers, error) {
@@ -66,7 +66,7 @@ func parsePublishers(data []byte, m *Metrics) (map[digest]*Caller, error) {
 		return nil, errors.New("is empty; to let nobody publish, write []")
 	}
 	var entries []entry
-	if err := yaml.UnmarshalWithOptions(data, &entries, yaml.Strict()); err != nil {
+	if err := decode(data, &entries); err != nil {
 		return nil, fmt.Errorf("can't be used: %s isn't understood; write a list whose entries have name, sha256, and any of devices, groups, broadcast, tickets, admin", where(err))
 	}
 	callers := make(map[digest]*Caller, len(entries))
@@ -89,6 +89,19 @@ func parsePublishers(data []byte, m *Metrics) (map[digest]*Caller, error) {
 		callers[sum] = &Caller{name: e.Name, rights: s, metrics: m}
 	}
 	return callers, nil
+}
+
+var errYAML = errors.New("not understood")
+
+// decode reads strict YAML. Some texts that aren't make the library panic, which
+// a file must not do to a gateway that runs.
+func decode(data []byte, into *[]entry) (err error) {
+	defer func() {
+		if recover() != nil {
+			err = errYAML
+		}
+	}()
+	return yaml.UnmarshalWithOptions(data, into, yaml.Strict())
 }
 
 // where is the line of a mistake, if it is known.

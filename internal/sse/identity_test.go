@@ -183,7 +183,15 @@ func TestRedeeming(t *testing.T) {
 	if resp.StatusCode != 200 || redeemed.Load() != 0 {
 		t.Errorf("HEAD: %s, used up %d times", resp.Status, redeemed.Load())
 	}
-	_, resp, _ = r.get("/events")
+	// The cursor is held against the groups that it is redeemed with.
+	_, resp, body := r.get("/events", "Last-Event-ID: 5-0", door.GroupsHeader+": "+door.GroupsValue(nil))
+	line := ""
+	for !strings.HasPrefix(line, "data: ") && err == nil {
+		line, err = body.ReadString('\n')
+	}
+	if !strings.Contains(line, "groups-changed") {
+		t.Errorf("%q, %v", line, err)
+	}
 	if resp.Header.Get("Set-Cookie") != "ticket=1" || resp.Header.Get(door.GroupsHeader) != door.GroupsValue([]string{"g"}) || redeemed.Load() != 1 {
 		t.Errorf("%v, used up %d times", resp.Header, redeemed.Load())
 	}
