@@ -139,7 +139,8 @@ func (a *attendant) accept(listener uintptr) bool {
 // serveAll accepts connections and serves what is plain, one after the other.
 // Before it serves it sees to it that somebody accepts meanwhile: so a crowd
 // is taken in without handing each connection to another goroutine, and nobody
-// waits for a handler that waits.
+// waits for a handler that waits. What it hands over it hands over first: so
+// few connections at a time are on the way to where they can be cut.
 func (s *skim) serveAll() {
 	a := newAttendant()
 	for failed := 0; ; {
@@ -151,11 +152,15 @@ func (s *skim) serveAll() {
 			continue
 		}
 		failed = 0
+		r, guest := s.welcome(a)
+		if r == nil {
+			continue
+		}
 		if s.accepting.Add(-1) == 0 {
 			s.accepting.Add(1)
 			go s.serveAll()
 		}
-		s.welcome(a)
+		s.serve(&skimmed{fd: a.fd, guest: guest, header: a.header}, r)
 		clear(a.header)
 		if s.accepting.Add(1) > maxAccepting {
 			s.accepting.Add(-1)
@@ -167,27 +172,28 @@ func (s *skim) serveAll() {
 // maxAccepting is how many goroutines wait for connections, at most.
 const maxAccepting = 8
 
-// welcome serves a connection, or hands it over.
-func (s *skim) welcome(a *attendant) {
-	fd, guest := a.fd, s.lobby.Arrive(a.from.Addr())
+// welcome reads a connection's request, if it is plain. Nil: the connection was
+// handed over, or closed.
+func (s *skim) welcome(a *attendant) (*http.Request, *lobby.Guest) {
+	guest := s.lobby.Arrive(a.from.Addr())
 	if guest == nil {
-		unix.Close(fd) //nolint:errcheck // nothing was promised
-		return
+		unix.Close(a.fd) //nolint:errcheck // nothing was promised
+		return nil, nil
 	}
-	n, _ := unix.Read(fd, a.buf[:]) // an error comes again, to whoever reads next
+	n, _ := unix.Read(a.fd, a.buf[:]) // an error comes again, to whoever reads next
 	head := a.buf[:max(n, 0)]
 	if r := s.plain(head, a.like); r != nil && s.begin() {
 		r.RemoteAddr = a.from.String()
 		a.at.visit = visit(guest, s.proxies, r)
-		s.serve(&skimmed{fd: fd, guest: guest, header: a.header}, r)
-		return
+		return r, guest
 	}
-	c, err := s.handOver(fd, head)
+	c, err := s.handOver(a.fd, head)
 	if err != nil {
 		guest.Leave()
-		return // the client is gone
+		return nil, nil // the client is gone
 	}
 	s.give(seat(c, guest))
+	return nil, nil
 }
 
 // accept lets the next connection come. It waits only if there is none:
