@@ -81,7 +81,7 @@ func credentialLimits() []Definition {
 		{Name: "device_tokens_file_bytes", Source: "auth.maxTokensBytes", Default: 16 << 20, Unit: "bytes", Help: "Length of device_tokens_file: about a hundred thousand lines.", Reached: "As for key_file_bytes."},
 		{Name: "client_certificate_files_bytes", Source: "certs.maxFileBytes", Default: 32 << 20, Unit: "bytes", Help: "Length of tls_client_ca_file, and of tls_client_crl_file: about half a million revoked certificates.", Reached: "As for key_file_bytes."},
 		{Name: "client_certificates_shown", Source: "certs.maxShown", Default: 8, Unit: "certificates", Help: "Certificates that a client may show: its own and those above it.", Reached: "401 with the failure certificate_untrusted."},
-		{Name: "publishers_file_bytes", Source: "access.maxFileBytes", Default: 4 << 20, Unit: "bytes", Help: "Length of the file of publishers: room for thousands.", Reached: "As for key_file_bytes."},
+		{Name: "publishers_file_bytes", Source: "access.maxFileBytes", Default: 1 << 20, Unit: "bytes", Help: "Length of the file of publishers: room for thousands.", Reached: "As for key_file_bytes."},
 		{Name: "ticket_secrets", Source: "ticket.maxSecrets", Default: 16, Unit: "secrets", Help: "Secrets in the file that tickets are made and checked with.", Reached: "As for key_file_bytes."},
 		{Name: "publisher_name_bytes", Source: "access.maxNameBytes", Default: 128, Unit: "bytes", Help: "Length of a publisher's name.", Reached: "In a file: as for key_file_bytes. In a token: 401."},
 		{Name: "publisher_patterns", Source: "access.maxPatterns", Default: 256, Unit: "patterns", Help: "Devices, groups and beginnings of their names that one publisher's scopes list.", Reached: "In a file: as for key_file_bytes. In a token: 401."},
