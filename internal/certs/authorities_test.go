@@ -2,11 +2,16 @@ package certs
 
 import (
 	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/asn1"
 	"encoding/pem"
 	"errors"
+	"fmt"
+	"math/big"
 	"os"
 	"path/filepath"
 	"slices"
@@ -86,6 +91,11 @@ func TestVerify(t *testing.T) {
 		"not valid yet":            {alone(ca.Issue("x", at(time.Minute, time.Hour))), ErrExpired},
 		"nothing":                  {nil, ErrUntrusted},
 		"too much":                 {slices.Repeat(alone(ca.Issue("x", nil)), maxShown+1), ErrUntrusted},
+		"another order":            {[]*x509.Certificate{deep.Cert, ca.Cert, between.Cert}, ErrUntrusted},
+		"something in between":     {[]*x509.Certificate{deep.Cert, other.Cert, between.Cert}, ErrUntrusted},
+		"more than is needed":      {append(slices.Clone(deep.Chain), ca.Cert, other.Cert), nil},
+		"the intermediate twice":   {[]*x509.Certificate{deep.Cert, between.Cert, between.Cert}, nil},
+		"an impostor's in between": {[]*x509.Certificate{deep.Cert, impostor.Below("between").Cert}, ErrUntrusted},
 		"leaf as an authority":     {[]*x509.Certificate{signedBy(t, ca.Issue("leaf", nil)), ca.Cert}, ErrUntrusted},
 	} {
 		if _, err := a.Verify(c.shown, now); !errors.Is(err, c.want) {
@@ -103,6 +113,49 @@ func TestVerify(t *testing.T) {
 	}
 	if _, err := a.Verify(alone(short), now.Add(time.Hour)); !errors.Is(err, ErrExpired) {
 		t.Errorf("an hour later: %v", err)
+	}
+}
+
+// TestStrangersCostLittle: certificates that refer to each other in circles,
+// with slow keys, make nobody check their signatures.
+func TestStrangersCostLittle(t *testing.T) {
+	ca := testkit.NewAuthority(t, "ca")
+	a := newRig(t, ca).open()
+	key, err := ecdsa.GenerateKey(elliptic.P521(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate := func(subject, issuer string, serial int64) *x509.Certificate {
+		template := &x509.Certificate{
+			SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: subject}, DNSNames: []string{fmt.Sprint(serial)},
+			NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: serial > 0, BasicConstraintsValid: true,
+		}
+		der, err := x509.CreateCertificate(rand.Reader, template, &x509.Certificate{Subject: pkix.Name{CommonName: issuer}}, key.Public(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := x509.ParseCertificate(der)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	for name, last := range map[string]string{"of his own": "x", "of the authority's name": "ca"} {
+		shown := []*x509.Certificate{certificate("leaf", "x", 0)}
+		for n := range int64(maxShown - 2) {
+			shown = append(shown, certificate("x", "x", n+1))
+		}
+		shown = append(shown, certificate("x", last, maxShown))
+		began := time.Now()
+		for range 100 {
+			if _, err := a.Verify(shown, time.Now()); !errors.Is(err, ErrUntrusted) {
+				t.Fatal(err)
+			}
+		}
+		// In circles it would be 100 signatures on P-521, each time.
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("%s: %v for 100 requests", name, took)
+		}
 	}
 }
 
