@@ -10,6 +10,7 @@ import (
 	"mime"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"downlink/internal/problem"
 )
@@ -121,6 +122,10 @@ func (r *Registry) wishes(body []byte) ([]Wish, error) {
 			faults = append(faults, Fault{clip(name), reason})
 			continue
 		}
+		if r.byName[name] == nil { // null for a limit that there isn't
+			faults = append(faults, Fault{clip(name), r.fault(Wish{Name: name})})
+			continue
+		}
 		wishes = append(wishes, Wish{name, value})
 	}
 	if len(faults) > 0 {
@@ -158,5 +163,5 @@ func clip(s string) string {
 	if len(s) <= most {
 		return s
 	}
-	return s[:most] + "…"
+	return strings.ToValidUTF8(s[:most], "") + "…"
 }

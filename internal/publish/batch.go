@@ -68,6 +68,7 @@ type batch struct {
 	number  int               // of the line that was read last; the first is 1
 	broken  *problem.Document // the log failed, or the publisher is too fast: nothing more is stored
 	limited map[string]bool   // addressees of lines that were refused for their rate
+	again   *message          // was too fast in the last round, and is tried once more
 	done    bool
 	waiting []pending // of the round
 	stored  []stored  // room for outcomeOf
@@ -102,10 +103,13 @@ func (b *batch) round() []byte {
 	p := newPlan(b.h.opts.Shards, b.entries)
 	b.waiting = b.waiting[:0]
 	for len(b.waiting) < batchLines && len(p.slots) < batchEntries && p.bytes < batchBytes && !b.done {
-		if len(b.waiting) > 0 && !b.whole && b.lines.waits() {
+		if len(b.waiting) > 0 && !b.whole && b.again == nil && b.lines.waits() {
 			break
 		}
 		line, more := b.read(p)
+		if b.again != nil {
+			break
+		}
 		if more {
 			b.waiting = append(b.waiting, line)
 		}
@@ -122,8 +126,14 @@ func (b *batch) round() []byte {
 	return answer
 }
 
-// read takes one line; more is false at the end of the input.
+// read takes one line; more is false at the end of the input. One that is too
+// fast is left in again if the round has others: some of them may be repeated,
+// which costs nothing once that is known.
 func (b *batch) read(p *plan) (line pending, more bool) {
+	if m := b.again; m != nil {
+		b.again = nil
+		return b.plan(p, m), true
+	}
 	text, err := b.lines.next()
 	switch {
 	case errors.Is(err, io.EOF):
@@ -144,16 +154,24 @@ func (b *batch) read(p *plan) (line pending, more bool) {
 	if err == nil {
 		err = permit(b.sender, m)
 	}
-	if err == nil && b.broken == nil {
-		err = b.admit(m)
-	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return pending{fault: asProblem(err)}, true
-	case b.broken != nil:
-		return pending{fault: b.broken}, true
 	}
-	return pending{m: m, slots: p.add(m, m.once(b.sender.Name()))}, true
+	return b.plan(p, m), true
+}
+
+// plan plans a line, or refuses it.
+func (b *batch) plan(p *plan, m *message) pending {
+	if b.broken != nil {
+		return pending{fault: b.broken}
+	}
+	if err := b.admit(m); err != nil {
+		return pending{fault: asProblem(err)}
+	}
+	if b.again != nil {
+		return pending{}
+	}
+	return pending{m: m, slots: p.add(m, m.once(b.sender.Name()))}
 }
 
 // admit holds a line to the rates. What comes behind a refused line must not
@@ -167,6 +185,10 @@ func (b *batch) admit(m *message) error {
 	}
 	r := b.h.rates.admit(b.sender.Name(), m, b.h.opts.Shards)
 	if r == nil {
+		return nil
+	}
+	if len(b.waiting) > 0 {
+		b.again = m
 		return nil
 	}
 	if r.target == "" || event.ToAll(r.target) || len(b.limited)+len(m.targets) > maxLimited {
@@ -210,6 +232,7 @@ func (b *batch) answer(dst []byte, line pending, results []eventlog.Result) []by
 	o := outcomeOf(b.stored, line.slots, results)
 	b.stored = o.stored
 	b.h.account(line.m, o)
+	b.h.giveBack(b.sender, line.m, o)
 	if o.fault == nil {
 		return appendOutcome(dst, line.m, o, true)
 	}

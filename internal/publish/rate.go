@@ -66,10 +66,7 @@ func (r *rates) admit(publisher string, m *message, shards int) *overRate {
 	if perPublisher == 0 && perTarget == 0 && !r.held.Load() {
 		return nil // as it mostly is: that costs no lock
 	}
-	entries, each := len(m.targets), 1
-	if event.ToAll(m.targets[0]) && !m.list {
-		entries, each = shards, shards
-	}
+	entries, each := cost(m, shards)
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -87,6 +84,35 @@ func (r *rates) admit(publisher string, m *message, shards int) *overRate {
 		r.targets.take(t, perTarget, each, now)
 	}
 	return nil
+}
+
+// giveBack returns what a message was charged that nothing was stored for: a
+// repetition would else be refused for what it merely repeats, again and again.
+func (h *Handler) giveBack(s Sender, m *message, o outcome) {
+	if o.replayed || len(o.stored) == 0 {
+		h.rates.giveBack(s.Name(), m, h.opts.Shards)
+	}
+}
+
+func (r *rates) giveBack(publisher string, m *message, shards int) {
+	if !r.held.Load() {
+		return
+	}
+	entries, each := cost(m, shards)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.publishers.put(publisher, entries)
+	for _, t := range m.targets {
+		r.targets.put(t, each)
+	}
+}
+
+// cost is how many entries a message makes, and how many for each addressee.
+func cost(m *message, shards int) (entries, each int) {
+	if event.ToAll(m.targets[0]) && !m.list {
+		return shards, shards
+	}
+	return len(m.targets), 1
 }
 
 // buckets are token buckets by name: each fills at the rate, up to a second's
@@ -148,6 +174,13 @@ func (bs *buckets) take(name string, rate, n int, now time.Time) {
 		bs.byName[strings.Clone(name)] = b // name may be a part of the whole message
 	}
 	b.tokens -= float64(n)
+}
+
+// put gives back what was taken; the next fill sees to it that it isn't too much.
+func (bs *buckets) put(name string, n int) {
+	if b := bs.byName[name]; b != nil {
+		b.tokens += float64(n)
+	}
 }
 
 // makeRoom drops full buckets, if there are many.

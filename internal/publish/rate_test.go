@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"downlink/internal/eventlog"
 	"downlink/internal/limits"
 	"downlink/internal/problem"
 	"downlink/internal/publish"
@@ -166,6 +167,50 @@ func TestRatesInABatch(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A batch that is repeated whole, as its header's key wants it, gets further each
+// time: what it merely repeats costs nothing.
+func TestARepeatedBatchGetsFurther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(o *publish.Options) { o.PublisherRate, o.TargetRate = limits.Always(10), limits.Always(7) })
+		const lines = 100
+		var body strings.Builder
+		for i := range lines {
+			body.WriteString(to(fmt.Sprint("d", i%3)) + "\n")
+		}
+		stood := 0
+		for try := 1; stood < lines; try++ {
+			stand := 0
+			for i, reply := range r.batch(body.String(), publish.IdempotencyHeader, "k") {
+				if !reply.is(problem.TooManyEvents) {
+					stand++
+				} else if i < stood {
+					t.Fatalf("line %d stands and is refused", i+1)
+				}
+			}
+			if stand < stood+10 && stand != lines || try > lines {
+				t.Fatalf("try %d: %d stand, %d before", try, stand, stood)
+			}
+			stood = stand
+			time.Sleep(time.Second) //nolint:forbidigo // in a bubble
+		}
+		if n := len(r.log.stored()); n != lines {
+			t.Errorf("%d are stored", n)
+		}
+		// A single one that is repeated costs nothing either, nor does one that fails.
+		for range 30 {
+			if a := r.post(to("x"), publish.IdempotencyHeader, "single"); a.Code != 200 {
+				t.Fatal(a.Body)
+			}
+		}
+		r.log.fail = map[int]error{0: eventlog.ErrUnavailable, 1: eventlog.ErrUnavailable, 2: eventlog.ErrUnavailable, 3: eventlog.ErrUnavailable}
+		for range 30 {
+			if a := r.post(to("y")); a.Code != 503 {
+				t.Fatal(a.Body)
+			}
+		}
+	})
 }
 
 // Over any stretch of time a publisher gets what the rate allows, a second's

@@ -39,6 +39,7 @@ func (h *Handler) single(w http.ResponseWriter, r *http.Request, body *slowBody,
 	results := h.append(p)
 	o := outcomeOf(make([]stored, 0, len(slots)), slots, results)
 	h.account(m, o)
+	h.giveBack(sender, m, o)
 	if o.fault != nil {
 		h.logTrouble(o)
 		problem.WriteAs(w, o.fault.Status, o.problem(m))
