@@ -66,7 +66,8 @@ func openPage(t *testing.T, g *testkit.Gateway, types ...string) *page {
 		chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun, chromedp.NoDefaultBrowserCheck,
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true),
 		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true),
-		chromedp.Flag("disable-dev-shm-usage", true), // small in many containers
+		chromedp.Flag("disable-dev-shm-usage", true),     // small in many containers
+		chromedp.Flag("ignore-certificate-errors", true), // ours are of an authority of the test's own
 	)
 	ctx, closePage := chromedp.NewContext(ctx)
 	t.Cleanup(func() {

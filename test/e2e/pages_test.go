@@ -162,6 +162,35 @@ func TestPagesOfOtherOrigins(t *testing.T) {
 	testkit.Eventually(t, "it is refused for good", func() bool { s := p.watched(); return s.Closed && s.Opens == 0 })
 }
 
+// TestPagesOfOtherSites: over TLS a page of another site keeps its cookie, and
+// comes back by it.
+func TestPagesOfOtherSites(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	testkit.Certificates(t, dir)
+	listed := strings.Replace(site(t), "127.0.0.1", "localhost", 1) // for a browser another site
+	address := testkit.LastingAddr(t)
+	start := func() *testkit.Gateway {
+		return program.StartGateway(t, ticketArgs(t, dir, "file:"+filepath.Join(dir, "log"), "--listen", address, "--cors-origins", listed,
+			"--tls-cert-file", filepath.Join(dir, "server.pem"), "--tls-key-file", filepath.Join(dir, "server-key.pem"))...)
+	}
+	g := start()
+	p := openPage(t, g, "n")
+	p.visit(listed)
+	p.watch(g.Device+getTicket(t, g, `{"device":"kiosk-1"}`), true)
+	testkit.Eventually(t, "the page has its stream", func() bool { s := p.watched(); return s.Opens == 1 && len(s.Resyncs) == 1 })
+	g.Terminate()
+	testkit.Eventually(t, "the page notices", func() bool { return p.watched().Errors > 0 })
+	g = start()
+	if r := call(t, nil, "POST", g.Backend+"/v1/events", `{"device":"kiosk-1","type":"n","text":"back"}`, asJSON, bearer(opsToken)); r.status != 200 {
+		t.Fatal(r)
+	}
+	testkit.Eventually(t, "the page comes back by its cookie", func() bool { return len(p.watched().Events) == 1 })
+	if s := p.watched(); s.Closed || len(s.Resyncs) != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
 // TestCrossOriginAnswers: what a browser needs stands on every answer, by every
 // way through the gateway.
 func TestCrossOriginAnswers(t *testing.T) {
