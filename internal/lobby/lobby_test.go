@@ -402,3 +402,30 @@ func TestNothingIsLost(t *testing.T) {
 		}
 	})
 }
+
+// TestAStreamIsCheap: what a stream costs here, when it comes and goes.
+func TestAStreamIsCheap(t *testing.T) {
+	l := open(Options{StreamsPerAddress: is(10), Rate: is(1e9), RatePerAddress: is(1e9)})
+	from := netip.MustParseAddr("192.0.2.1")
+	arrive(l, "192.0.2.1") // keeps the address known
+	if n := testing.AllocsPerRun(1000, func() { comeAndGo(l, from) }); n > 2 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func BenchmarkComeAndGo(b *testing.B) {
+	l := open(Options{})
+	from := netip.MustParseAddr("192.0.2.1")
+	b.ReportAllocs()
+	for b.Loop() {
+		comeAndGo(l, from)
+	}
+}
+
+func comeAndGo(l *Lobby, from netip.Addr) {
+	g := l.Arrive(from)
+	v := g.Visit(netip.Addr{})
+	_, _ = v.Knock()
+	_, _ = v.Admit()
+	g.Take()()
+}
