@@ -24,15 +24,28 @@ type certified struct {
 	ca *testkit.Authority
 }
 
-// startCertified starts one with an authority, and an empty revocation list.
+// startCertified starts one with an authority.
 func startCertified(t *testing.T, args ...string) *certified {
+	t.Helper()
+	return startTrusting(t, nil, args...)
+}
+
+// startTrusting starts one with an authority of its own and others, each with an
+// empty revocation list.
+func startTrusting(t *testing.T, others []*testkit.Authority, args ...string) *certified {
 	t.Helper()
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }
 	testkit.Certificates(t, dir)
 	c := &certified{ca: testkit.NewAuthority(t, "pos authority")}
-	testkit.WriteCertificates(t, file("devices-ca.pem"), c.ca.Cert)
-	testkit.Put(t, file("crl.pem"), c.ca.Revoke(nil))
+	var trusted []*x509.Certificate
+	var lists []byte
+	for _, ca := range append(others, c.ca) {
+		trusted = append(trusted, ca.Cert)
+		lists = append(lists, ca.Revoke(nil)...)
+	}
+	testkit.WriteCertificates(t, file("devices-ca.pem"), trusted...)
+	testkit.Put(t, file("crl.pem"), lists)
 	c.guarded = &guarded{t: t, dir: dir, Gateway: program.StartGateway(t, append([]string{
 		"--log", "file:" + file("log"), "--tls-cert-file", file("server.pem"), "--tls-key-file", file("server-key.pem"),
 		"--auth", "mtls", "--tls-client-ca-file", file("devices-ca.pem"), "--tls-client-crl-file", file("crl.pem"), "--mtls-groups", "ou", "--retry", "100ms",
@@ -137,17 +150,8 @@ func (c *certified) curl(name string) string {
 // disconnected and let in no more; nobody else notices.
 func TestCertificateIsWithdrawn(t *testing.T) {
 	t.Parallel()
-	c := startCertified(t)
 	other := testkit.NewAuthority(t, "another authority")
-	testkit.WriteCertificates(t, c.file("devices-ca.pem"), c.ca.Cert, other.Cert)
-	testkit.Put(t, c.file("crl.pem"), append(c.ca.Revoke(nil), other.Revoke(nil)...))
-	reloads := func(n float64) {
-		t.Helper()
-		testkit.Eventually(t, "the files are taken over", func() bool {
-			return c.Metric(`downlink_file_reloads_total{result="done",source="tls_client"}`) >= n
-		})
-	}
-	reloads(1)
+	c := startTrusting(t, []*testkit.Authority{other})
 	bad, good, foreign := c.ca.Issue("bad", nil), c.ca.Issue("good", nil), other.Issue("foreign", nil)
 	open := func(leaf testkit.Leaf, http2 bool) *testkit.Stream { return c.open(c.as(leaf, http2, 0), "/events") }
 	stays := open(good, false)
@@ -192,16 +196,15 @@ func TestResumedSessions(t *testing.T) {
 	for _, version := range []string{"-tls1_2", "-tls1_3"} {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			c := startCertified(t)
 			second := testkit.NewAuthority(t, "another authority")
-			testkit.WriteCertificates(t, c.file("devices-ca.pem"), c.ca.Cert, second.Cert)
-			testkit.Put(t, c.file("crl.pem"), append(c.ca.Revoke(nil), second.Revoke(nil)...))
-			testkit.Eventually(t, "the files are taken over", func() bool {
-				return c.Metric(`downlink_file_reloads_total{result="done",source="tls_client"}`) >= 1
-			})
+			c := startTrusting(t, []*testkit.Authority{second})
 			revoked, removed := c.ca.Issue("revoked", nil), second.Issue("removed", nil)
-			brief := c.ca.Issue("brief", func(cert *x509.Certificate) { cert.NotAfter = time.Now().Add(3 * time.Second) })
-			for name, leaf := range map[string]testkit.Leaf{"revoked": revoked, "removed": removed, "brief": brief} {
+			brief := func() testkit.Leaf { // for as long as a loaded machine may need for two handshakes
+				return c.ca.Issue("brief", func(cert *x509.Certificate) { cert.NotAfter = time.Now().Add(8 * time.Second) })
+			}
+			for _, issue := range []func() testkit.Leaf{brief, func() testkit.Leaf { return revoked }, func() testkit.Leaf { return removed }} {
+				leaf := issue()
+				name := leaf.Cert.Subject.CommonName
 				leaf.Write(t, c.dir, name)
 				first := c.openssl(version, "-cert", c.file(name+".pem"), "-key", c.file(name+"-key.pem"), "-sess_out", c.file(name+".session"))
 				again := c.openssl(version, "-sess_in", c.file(name+".session"))
