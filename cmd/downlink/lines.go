@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"time"
 )
 
 // What goes into one request of a batch: few enough to repeat it, enough to be fast.
@@ -85,16 +86,22 @@ func readPart(in *bufio.Reader) (part []byte, lines int, end error) {
 }
 
 // allAnswered wants an answer for each of n lines, none of them a failure of
-// the log: those are stored by a repetition, and the others are replayed.
+// the log or too fast for it: those are stored by a repetition, and the others
+// are replayed.
 func allAnswered(n int) func(int, []byte) error {
+	stood := 0 // at the last try
 	return func(status int, body []byte) error {
 		if status != http.StatusOK {
 			return refusalOf(status, body)
 		}
-		answers := 0
+		answers, fast := 0, 0
+		var limited *temporary
 		for line := range bytes.Lines(body) {
 			var a struct {
-				Error *struct{ Status int }
+				Error *struct {
+					Status     int
+					RetryAfter int `json:"retry_after"`
+				}
 			}
 			if err := json.Unmarshal(line, &a); err != nil {
 				return &temporary{err: errors.New("the answer broke off")}
@@ -102,10 +109,19 @@ func allAnswered(n int) func(int, []byte) error {
 			if a.Error != nil && a.Error.Status >= http.StatusInternalServerError {
 				return &temporary{err: refusalIn(line)}
 			}
+			if a.Error != nil && a.Error.Status == http.StatusTooManyRequests {
+				if fast++; limited == nil {
+					limited = &temporary{err: refusalIn(line), wait: time.Duration(min(a.Error.RetryAfter, 60)) * time.Second}
+				}
+			}
 			answers++
 		}
 		if answers != n {
 			return &temporary{err: fmt.Errorf("%d of %d lines were answered", answers, n)}
+		}
+		if limited != nil {
+			limited.onward, stood = answers-fast > stood, max(stood, answers-fast)
+			return limited
 		}
 		return nil
 	}

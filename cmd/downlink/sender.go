@@ -48,6 +48,8 @@ func newSender(backend string, timeout time.Duration, retries int, notes io.Writ
 type temporary struct {
 	err  error
 	wait time.Duration // what the gateway asked for; 0 if it asked for nothing
+	// onward: this try got further than the one before, so it costs no retry.
+	onward bool
 }
 
 func (t *temporary) Error() string { return t.err.Error() }
@@ -68,7 +70,10 @@ func (s *sender) send(ctx context.Context, method, path string, header http.Head
 	for try := 0; ; try++ {
 		answer, err := s.ask(ctx, method, path, header, body, accept)
 		again, ok := errors.AsType[*temporary](err)
-		if !ok || try >= s.retries || ctx.Err() != nil {
+		if ok && again.onward {
+			try = 0
+		}
+		if !ok || try >= s.retries && !again.onward || ctx.Err() != nil {
 			return answer, err
 		}
 		wait := max(again.wait, time.Second<<min(try, 5))
@@ -100,7 +105,7 @@ func (s *sender) ask(ctx context.Context, method, path string, header http.Heade
 	err = accept(resp.StatusCode, answer)
 	if again, ok := errors.AsType[*temporary](err); ok {
 		seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
-		again.wait = time.Duration(min(max(seconds, 0), 60)) * time.Second
+		again.wait = max(again.wait, time.Duration(min(max(seconds, 0), 60))*time.Second)
 	}
 	return answer, err
 }

@@ -262,7 +262,14 @@ func TestPublishRates(t *testing.T) {
 	}
 	// `downlink publish` waits and repeats.
 	ends(t, program.Run(t, "", "publish", "--backend", g.Backend, "--device", "a", "--type", "t", "3"), 0)
-	g.run(0, "--unset", "publish_rate_per_device")
+	// So it does with a batch, as long as it gets on: without a single retry here.
+	g.run(0, "--set", "publish_rate_per_token=4", "--set", "publish_rate_per_device=0")
+	r := program.Run(t, strings.Repeat(line("e"), 10), "publish", "--backend", g.Backend, "--ndjson", "--retries=0")
+	ends(t, r, 0, "publish_rate_per_token is 4")
+	if n := strings.Count(r.Out, `"id"`); n != 10 {
+		t.Errorf("%d of 10 lines stand:\n%s", n, r.Out)
+	}
+	g.run(0, "--unset", "publish_rate_per_device", "--unset", "publish_rate_per_token")
 	for range 5 {
 		if status, answer := g.publish("a", "4"); status != 200 {
 			t.Errorf("%d %s", status, answer)
