@@ -62,6 +62,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	names := flags.Args()
 	switch {
+	case len(names) == 4 && names[0] == loopCommand:
+		return runLoop(ctx, names[1], names[2], names[3])
 	case len(names) == 0:
 		flags.Usage()
 		return errors.New("name a table")

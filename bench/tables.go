@@ -10,7 +10,7 @@ func tables(s scale, at site) []table {
 	return []table{
 		memoryTable(s, at), connectTable(s, at), broadcastTable(s, at),
 		targetedTable(s, at), targetedMemoryTable(s, at),
-		flatoutTable(s, at), flatoutMemoryTable(s, at), batchTable(s, at),
+		flatoutTable(s, at), flatoutMemoryTable(s, at), floorTable(s, at), batchTable(s, at),
 		stormTable(s, at), slowTable(s, at), misbehaveTable(s, at),
 		tailingTable(s, at), churnTable(s, at),
 	}
