@@ -2,6 +2,7 @@ package redislog
 
 import (
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"downlink/internal/eventlog"
@@ -20,12 +21,22 @@ const alongBudget = 256 << 10
 type along struct {
 	follower atomic.Pointer[eventlog.Follower]
 
-	// Of the combiner's rounds, which are one at a time.
+	// Held from the question to the answer: rounds are one at a time at a
+	// server, but a group may have moved while one is under way at the old one.
+	mu sync.Mutex
+
+	// Guarded by mu.
 	appended []int    // places of the shards of this round
 	keys     []string // of the command, for their room
 	ids      []string // likewise
 	known    asked    // positions as texts
-	conn     int      // which connection the last one came over
+	conn     link     // which connection the last one came over
+}
+
+// A link is one connection for appends.
+type link struct {
+	node *node
+	made int
 }
 
 var _ eventlog.Glancer = (*Log)(nil)
@@ -54,7 +65,10 @@ func (c *combiner) look(pipes []*pipe) []look {
 			if p.err != nil || to == nil {
 				continue
 			}
-			if len(g.along.appended) == 0 {
+			if !slices.ContainsFunc(looks, func(k look) bool { return k.group == g }) {
+				if g.home.node() != c.node || !g.along.mu.TryLock() {
+					continue
+				}
 				looks = append(looks, look{group: g, to: *to})
 			}
 			g.along.appended = append(g.along.appended, p.takes[i].shard.place)
@@ -64,6 +78,8 @@ func (c *combiner) look(pipes []*pipe) []look {
 	for _, k := range looks {
 		if k.ask() {
 			kept = append(kept, k)
+		} else {
+			k.group.along.mu.Unlock()
 		}
 	}
 	return kept
@@ -84,12 +100,12 @@ func (k *look) ask() bool {
 	for i, place := range k.glance.Places {
 		a.keys, a.ids = append(a.keys, g.keys[place]), append(a.ids, a.known.at(place, k.glance.After[i]))
 	}
-	k.cmd = g.node.client.B().Xread().Count(k.count).Streams().Key(a.keys...).Id(a.ids...).Build()
+	k.cmd = g.home.b().Xread().Count(k.count).Streams().Key(a.keys...).Id(a.ids...).Build()
 	return true
 }
 
-// hand gives the tail what was read, over the connection with this number.
-func (k *look) hand(reply rueidis.RedisResult, conn int) {
+// hand gives the tail what was read, over this connection.
+func (k *look) hand(reply rueidis.RedisResult, conn link) {
 	m, err := reply.ToMessage()
 	none := rueidis.IsRedisNil(err)
 	if err != nil && !none {

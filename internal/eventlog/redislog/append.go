@@ -36,10 +36,11 @@ func (l *Log) Append(ctx context.Context, batch []eventlog.Append) []eventlog.Re
 			results[i].Err = err
 			continue
 		}
-		at := slices.IndexFunc(pipes, func(p *pipe) bool { return p.node == s.node })
+		n := s.home.node()
+		at := slices.IndexFunc(pipes, func(p *pipe) bool { return p.node == n })
 		if at < 0 {
 			at = len(pipes)
-			pipes = append(pipes, newPipe(ctx, s.node, len(batch)))
+			pipes = append(pipes, newPipe(ctx, n, len(batch)))
 		}
 		pipes[at].add(s, &batch[i], &results[i], l.opts.Window.Milliseconds())
 	}
@@ -131,6 +132,9 @@ func (p *pipe) submit(alone bool) {
 		p.cmds = slices.Insert(p.cmds, 0, appendScript.load(p.node.client.B()))
 		p.first = 1
 	}
+	if p.takes[0].shard.home.atlas.cluster {
+		pin(p.cmds)
+	}
 	p.node.appends.submit(p, alone)
 }
 
@@ -140,12 +144,62 @@ func (p *pipe) finish(ctx context.Context) {
 	if err == nil {
 		replies = p.teach(ctx, replies[p.first:])
 	}
+	replies, err = p.pursue(ctx, replies, err)
 	for i, t := range p.takes {
 		reply := rueidis.NewErrorResult(err)
 		if err == nil {
 			reply = replies[i]
 		}
 		p.node.take(reply, t)
+	}
+}
+
+// pursue sends again what wasn't executed because its shard is served by
+// another server, group by group. Whatever of a group was executed behind it
+// stands already: then it isn't sent, or it would come out of the batch's order.
+func (p *pipe) pursue(ctx context.Context, replies []rueidis.RedisResult, err error) ([]rueidis.RedisResult, error) {
+	for i := range p.takes {
+		h := p.takes[i].shard.home
+		if err != nil || h.atlas.locator == nil {
+			h.heed(nil, err)
+			return replies, err
+		}
+		h.heed(replies[i:i+1], nil)
+		if _, elsewhere := directionOf(replies[i].Error()); !elsewhere {
+			continue
+		}
+		var cmds []rueidis.Completed
+		var at []int
+		for k := i; k < len(p.takes); k++ {
+			if p.takes[k].shard.home != h {
+				continue
+			}
+			if _, elsewhere := directionOf(replies[k].Error()); !elsewhere {
+				at = nil
+				break
+			}
+			cmds, at = append(cmds, p.cmds[p.first+k]), append(at, k)
+		}
+		if len(at) == 0 {
+			continue
+		}
+		p.repeat(ctx, h, cmds, at, replies)
+	}
+	return replies, err
+}
+
+// repeat sends the commands of one home again.
+func (p *pipe) repeat(ctx context.Context, h *home, cmds []rueidis.Completed, at []int, replies []rueidis.RedisResult) {
+	results := make([]rueidis.RedisResult, len(at))
+	for i, k := range at {
+		results[i] = replies[k]
+	}
+	err := h.pursue(ctx, callAppend, h.at.Load(), cmds, results)
+	for i, k := range at {
+		replies[k] = results[i]
+		if err != nil {
+			replies[k] = rueidis.NewErrorResult(err)
+		}
 	}
 }
 

@@ -172,10 +172,12 @@ func (c *combiner) round(ctx context.Context, cmds []rueidis.Completed, pipes ..
 		cmds = append(cmds, looks[i].cmd)
 	}
 	replies := c.writer.do(ctx, cmds)
-	if stored(replies[:n]) {
-		for i := range looks {
-			looks[i].hand(replies[n+i], c.writer.made())
+	whole := stored(replies[:n])
+	for i := range looks {
+		if whole {
+			looks[i].hand(replies[n+i], link{c.node, c.writer.made()})
 		}
+		looks[i].group.along.mu.Unlock()
 	}
 	return replies[:n:n]
 }
@@ -199,7 +201,7 @@ func (p *pipe) wait(ctx context.Context) error {
 		case <-ctx.Done():
 			return unavailable(ctx.Err())
 		case <-p.node.base.Done():
-			return eventlog.ErrClosed
+			return p.node.cause()
 		}
 	}
 	if p.err != nil {

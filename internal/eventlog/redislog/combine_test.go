@@ -16,7 +16,7 @@ import (
 // gathering waits until a round is under way and n appends wait for the next.
 func (r *rig) gathering(n int) {
 	r.Helper()
-	c := r.groups[0].node.appends
+	c := r.groups[0].home.node().appends
 	r.eventually(func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,24 +20,69 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestConformance runs the suite on one server, with a prefix for each case.
-// What a restart of the server does is in restart_test.go.
+// TestConformance runs the suite on every topology, with a prefix for each
+// case. What a restart of a server does is in restart_test.go.
 func TestConformance(t *testing.T) {
-	r := testkit.StartRedis(t)
+	for name, start := range map[string]func(testing.TB) *site{
+		"one":      startOne,
+		"list":     startList,
+		"sentinel": startSentinel,
+		"cluster":  startCluster,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			conform(t, start(t))
+		})
+	}
+}
+
+// A site is a Redis in one of its forms.
+type site struct {
+	url    string
+	server func(s *shard) *testkit.Redis // who serves a shard
+}
+
+func startOne(tb testing.TB) *site {
+	r := testkit.StartRedis(tb)
+	return &site{url: r.URL(), server: func(*shard) *testkit.Redis { return r }}
+}
+
+func startList(tb testing.TB) *site {
+	var urls []string
+	var all []*testkit.Redis
+	for range 3 {
+		r := testkit.StartRedis(tb)
+		all, urls = append(all, r), append(urls, r.URL())
+	}
+	return &site{url: strings.Join(urls, ","), server: func(s *shard) *testkit.Redis { return all[s.index%len(all)] }}
+}
+
+func startSentinel(tb testing.TB) *site {
+	p := testkit.StartPair(tb)
+	return &site{url: p.URL(), server: func(*shard) *testkit.Redis { return p.Primary() }}
+}
+
+func startCluster(tb testing.TB) *site {
+	c := testkit.StartCluster(tb, 3, 1)
+	return &site{url: c.URL(), server: func(s *shard) *testkit.Redis { return c.MasterOf(slotOf(s.stream)) }}
+}
+
+func conform(t *testing.T, at *site) {
 	var cases atomic.Int64
 	logtest.Run(t, func(t *testing.T, o logtest.Options) logtest.Harness {
-		opts := testOptions(t, r)
+		opts := optionsAt(t, at.url)
 		opts.Prefix = fmt.Sprintf("case-%d", cases.Add(1))
 		opts.Shards, opts.Window, opts.MaxEventBytes = o.Shards, o.Window, func() int { return o.MaxEventBytes }
 		l := open(t, opts)
-		key := func(shard int) string { return fmt.Sprintf("%s:%d", opts.Prefix, shard) }
 		return logtest.Harness{
 			Log: l,
 			AppendRaw: func(shard int, fields ...string) event.ID {
-				return xadd(t, r, key(shard), "*", fields...)
+				s := &l.byShard[shard]
+				return xadd(t, at.server(s), s.stream, "*", fields...)
 			},
 			Remove: func(shard int, id event.ID) {
-				r.Do("XDEL", key(shard), id.String())
+				s := &l.byShard[shard]
+				at.server(s).Do("XDEL", s.stream, id.String())
 			},
 			Reopen: func() eventlog.Log {
 				if err := l.Close(); err != nil {
@@ -51,9 +97,14 @@ func TestConformance(t *testing.T) {
 
 // testOptions are quick: marks every few milliseconds, short waits.
 func testOptions(tb testing.TB, r *testkit.Redis) Options {
+	o := optionsAt(tb, r.URL())
+	o.TLS = TLSFiles{CA: r.CAFile()}
+	return o
+}
+
+func optionsAt(tb testing.TB, url string) Options {
 	return Options{
-		URL:         r.URL(),
-		TLS:         TLSFiles{CA: r.CAFile()},
+		URL:         url,
 		Shards:      4,
 		Window:      time.Hour,
 		SweepStep:   2 * time.Millisecond,

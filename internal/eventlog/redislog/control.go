@@ -31,7 +31,7 @@ func (l *Log) Control(ctx context.Context, shard int, order eventlog.Control) (e
 	}
 	e := order.Event()
 	args := fields([]string{string(order.Kind), order.Device, order.Reason}, &e)
-	reply, err := s.node.eval(ctx, callControl, controlScript, []string{s.stream, s.revoked}, args)
+	reply, err := s.home.eval(ctx, callControl, controlScript, []string{s.stream, s.revoked}, args)
 	if err != nil {
 		return eventlog.Receipt{}, err
 	}
@@ -63,7 +63,7 @@ func (l *Log) Revoked(ctx context.Context, shard int) (eventlog.Revoked, error) 
 	if err != nil {
 		return eventlog.Revoked{}, err
 	}
-	reply, err := s.node.do(ctx, callControl, s.node.client.B().Hgetall().Key(s.revoked).Build())
+	reply, err := s.home.do(ctx, callControl, s.home.b().Hgetall().Key(s.revoked).Build())
 	if err != nil {
 		return eventlog.Revoked{}, err
 	}
@@ -86,18 +86,18 @@ func (l *Log) Revoked(ctx context.Context, shard int) (eventlog.Revoked, error) 
 func (l *Log) RevokedVersions(ctx context.Context) ([]eventlog.ListVersion, error) {
 	versions := make([]eventlog.ListVersion, len(l.byShard))
 	for _, g := range l.groups {
-		b := g.node.client.B()
+		b := g.home.b()
 		cmds := make([]rueidis.Completed, 0, 2*len(g.shards))
 		for _, i := range g.shards {
 			key := l.byShard[i].revoked
 			cmds = append(cmds, b.Hget().Key(key).Field(versionField).Build(), b.Hlen().Key(key).Build())
 		}
-		replies, err := g.node.doMulti(ctx, callControl, cmds...)
+		replies, err := g.home.doMulti(ctx, callControl, cmds...)
 		if err != nil {
 			return nil, err
 		}
 		for at, i := range g.shards {
-			if versions[i], err = g.node.takeVersion(replies[2*at], replies[2*at+1]); err != nil {
+			if versions[i], err = g.home.node().takeVersion(replies[2*at], replies[2*at+1]); err != nil {
 				return nil, err
 			}
 		}
@@ -166,8 +166,8 @@ func (l *Log) Claim(ctx context.Context, shard int, name string, ttl time.Durati
 	if ttl < time.Millisecond {
 		return false, fmt.Errorf("a claim for %v: it must be 1ms or more", ttl)
 	}
-	cmd := s.node.client.B().Set().Key(claimKey(s.stream, name)).Value("1").Nx().Px(ttl).Build()
-	replies, err := s.node.doMulti(ctx, callControl, cmd)
+	cmd := s.home.b().Set().Key(claimKey(s.stream, name)).Value("1").Nx().Px(ttl).Build()
+	replies, err := s.home.doMulti(ctx, callControl, cmd)
 	if err != nil {
 		return false, err
 	}
@@ -175,7 +175,7 @@ func (l *Log) Claim(ctx context.Context, shard int, name string, ttl time.Durati
 	if rueidis.IsRedisNil(err) {
 		return false, nil // somebody was faster
 	}
-	return err == nil, s.node.translate(err)
+	return err == nil, s.home.node().translate(err)
 }
 
 // claimKey is of a fixed length, whatever the name is, and tells nobody a name

@@ -134,7 +134,7 @@ func TestDecodingAllocatesOnce(t *testing.T) {
 		r.app("a")
 	}
 	s := &r.byShard[0]
-	reply, err := s.node.do(t.Context(), callRange, s.node.client.B().Xrange().Key(s.stream).Start("-").End("+").Build())
+	reply, err := s.home.do(t.Context(), callRange, s.home.b().Xrange().Key(s.stream).Start("-").End("+").Build())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -43,7 +42,7 @@ func TestGuard(t *testing.T) {
 // other settings was faster, this log stops instead of losing events.
 func TestGuardComesBack(t *testing.T) {
 	r := newRig(t, nil)
-	expire := func() { r.asserted.Store(time.Now().Add(-2 * assertEvery).UnixNano()) }
+	expire := func() { r.guards[0].asserted.Store(time.Now().Add(-2 * assertEvery).UnixNano()) }
 	r.redis.Do("FLUSHALL")
 	expire()
 	r.sweep(nil)
@@ -171,48 +170,6 @@ func TestUnknownAuthority(t *testing.T) {
 	if _, err := Open(t.Context(), opts); err == nil {
 		t.Error("Open without the authority's certificate succeeded")
 	}
-}
-
-func TestParseURL(t *testing.T) {
-	for raw, want := range map[string]target{
-		"redis://host":                    {addr: "host:6379"},
-		"redis://host:1/":                 {addr: "host:1"},
-		"redis://:pw@host/3":              {addr: "host:6379", password: "pw", db: 3},
-		"redis://u:p%40ss@[::1]:7000/0":   {addr: "[::1]:7000", user: "u", password: "p@ss"},
-		"redis://u:p@host.example:6380/1": {addr: "host.example:6380", user: "u", password: "p", db: 1},
-	} {
-		if got, err := parseURL(raw, TLSFiles{}); err != nil || got != want {
-			t.Errorf("%s: %+v, %v", raw, got, err)
-		}
-	}
-	for _, raw := range []string{"", "host", "redis://", "redis:host", "redis://user@host", "redis://h/-1", "redis://h/1/2",
-		"redis://h?x=y", "rediss://h?x=y", "redis://h?", "redis+cluster://h", "redis://h#1"} {
-		if got, err := parseURL(raw, TLSFiles{}); err == nil {
-			t.Errorf("%q is taken for %+v", raw, got)
-		}
-	}
-	if got, err := parseURL("rediss://h", TLSFiles{}); err != nil || got.tls.ServerName != "h" || got.tls.InsecureSkipVerify {
-		t.Errorf("rediss: %+v, %v", got, err)
-	}
-	missing := filepath.Join(t.TempDir(), "missing.pem")
-	for raw, files := range map[string]TLSFiles{
-		"redis://plain": {CA: missing}, "rediss://ca": {CA: missing}, "rediss://key": {Key: missing}, "rediss://cert": {Cert: missing},
-	} {
-		if _, err := parseURL(raw, files); err == nil {
-			t.Errorf("%s with %+v is taken", raw, files)
-		}
-	}
-}
-
-func FuzzParseURL(f *testing.F) {
-	f.Add("redis://u:p%40ss@[::1]:7000/0")
-	f.Add("rediss://:s3cr3t@h:1/2?x=y")
-	f.Fuzz(func(t *testing.T, raw string) {
-		got, err := parseURL(raw, TLSFiles{})
-		if err == nil && (got.addr == "" || got.db < 0) {
-			t.Errorf("%q is taken for %+v", raw, got)
-		}
-	})
 }
 
 func TestOptions(t *testing.T) {

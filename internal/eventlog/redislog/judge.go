@@ -67,7 +67,7 @@ func (l *Log) judge(ctx context.Context, s *shard, questions []eventlog.Question
 			}
 		}
 	}
-	reply, err := l.evalRecord(ctx, s.node, callJudge, judgeScript, s.keys(), args)
+	reply, err := l.evalRecord(ctx, s.home, callJudge, judgeScript, s.keys(), args)
 	if err != nil {
 		return nil, eventlog.State{}, err
 	}
@@ -122,13 +122,13 @@ func (l *Log) Inspect(ctx context.Context, group int, positions []event.ID) ([]e
 		return nil, fmt.Errorf("inspection of group %d at %d positions: no such group, or not one position for each of its shards", group, len(positions))
 	}
 	g := l.groups[group]
-	if err := l.reassert(ctx, g.node); err != nil {
+	if err := l.reassert(ctx, g.guard); err != nil {
 		return nil, err
 	}
 	out := make([]eventlog.Inspection, 0, len(positions))
 	for first := 0; first < len(positions); first += inspectShards {
 		last := min(first+inspectShards, len(positions))
-		some, err := l.inspect(ctx, g.node, g.shards[first:last], positions[first:last])
+		some, err := l.inspect(ctx, g.home, g.shards[first:last], positions[first:last])
 		if err != nil {
 			return nil, err
 		}
@@ -137,13 +137,13 @@ func (l *Log) Inspect(ctx context.Context, group int, positions []event.ID) ([]e
 	return out, nil
 }
 
-func (l *Log) inspect(ctx context.Context, n *node, shards []int, positions []event.ID) ([]eventlog.Inspection, error) {
+func (l *Log) inspect(ctx context.Context, h *home, shards []int, positions []event.ID) ([]eventlog.Inspection, error) {
 	var keys, args []string
 	for i, shard := range shards {
 		keys = append(keys, l.byShard[shard].keys()...)
 		args = append(args, positions[i].String())
 	}
-	reply, err := l.evalRecord(ctx, n, callInspect, inspectScript, keys, args)
+	reply, err := l.evalRecord(ctx, h, callInspect, inspectScript, keys, args)
 	if err != nil {
 		return nil, err
 	}
@@ -187,7 +187,7 @@ func (l *Log) Suspect(ctx context.Context, shard int, reach event.ID) (eventlog.
 	if err != nil {
 		return eventlog.State{}, err
 	}
-	reply, err := l.evalRecord(ctx, s.node, callSuspect, suspectScript, s.keys(), []string{reach.String()})
+	reply, err := l.evalRecord(ctx, s.home, callSuspect, suspectScript, s.keys(), []string{reach.String()})
 	if err != nil {
 		return eventlog.State{}, err
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"downlink/internal/eventlog"
@@ -22,48 +23,99 @@ const (
 	assertEvery = time.Second
 )
 
-// assertMeta writes the guard if there is none, and compares.
-func (l *Log) assertMeta(ctx context.Context, n *node) error {
-	groups := strconv.Itoa(len(l.groups))
-	reply, err := n.eval(ctx, callCheck, metaScript, []string{l.opts.Prefix + ":meta"},
-		[]string{strconv.Itoa(formatVersion), strconv.Itoa(l.opts.Shards), groups})
+// A guard is the hash that says how a log is laid out. There is one at each
+// server, and one in a cluster.
+type guard struct {
+	// Set at construction.
+	home *home
+	want []setting
+	// asserted is when the guard was last looked at, in Unix nanoseconds.
+	asserted atomic.Int64
+}
+
+// A setting is a field of a guard. One without a value is not written; it
+// stands there where another kind of log does.
+type setting struct{ field, value, name string }
+
+// settings are what every guard says, and those of a list of servers or of a
+// cluster besides. index is the server's place in the list.
+func (l *Log) settings(index int) []setting {
+	list, count, place, tags := "", "", "", ""
+	switch l.place.form {
+	case formList:
+		var addrs []string
+		for _, t := range l.place.servers {
+			addrs = append(addrs, t.addr)
+		}
+		list, count, place = strings.Join(addrs, ","), strconv.Itoa(len(addrs)), strconv.Itoa(index)
+	case formCluster:
+		tags = strings.Join(tagsOf(l.groupCount()), ",")
+	}
+	return []setting{
+		{"version", strconv.Itoa(formatVersion), "format version"},
+		{"shards", strconv.Itoa(l.opts.Shards), "shards"},
+		{"list", list, "list of servers"},
+		{"servers", count, "number of servers"},
+		{"index", place, "place of this server in the list"},
+		{"groups", strconv.Itoa(l.groupCount()), "groups"},
+		{"tags", tags, "hash tags of the groups"},
+	}
+}
+
+// assert writes a guard if there is none, and compares.
+func (l *Log) assert(ctx context.Context, g *guard) error {
+	var args []string
+	for _, s := range g.want {
+		args = append(args, s.field, s.value)
+	}
+	reply, err := g.home.eval(ctx, callCheck, metaScript, []string{l.opts.Prefix + ":meta"}, args)
 	if err != nil {
 		return fmt.Errorf("reading the log's guard %s:meta: %w", l.opts.Prefix, err)
 	}
-	stored, err := texts(reply, 3)
+	stored, err := texts(reply, len(g.want))
 	if err != nil {
 		return err
 	}
-	l.asserted.Store(time.Now().UnixNano())
-	version, _ := strconv.Atoi(stored[0])
-	switch {
-	case version < 1 || version > formatVersion || version < formatVersion-1:
-		return l.mismatch("format version", stored[0], strconv.Itoa(formatVersion))
-	case stored[1] != strconv.Itoa(l.opts.Shards):
-		return l.mismatch("shards", stored[1], strconv.Itoa(l.opts.Shards))
-	case stored[2] != groups:
-		return l.mismatch("groups", stored[2], groups)
+	g.asserted.Store(time.Now().UnixNano())
+	for i, s := range g.want {
+		if i == 0 {
+			version, _ := strconv.Atoi(stored[0])
+			if version >= 1 && version <= formatVersion && version >= formatVersion-1 {
+				continue
+			}
+		}
+		if stored[i] != s.value {
+			return l.mismatch(g, s.name, orNone(stored[i]), orNone(s.value))
+		}
 	}
 	return nil
 }
 
-func (l *Log) mismatch(setting, stored, configured string) error {
-	err := &eventlog.MismatchError{Log: l.groups[0].node.addr + " " + l.opts.Prefix + ":meta", Setting: setting, Stored: stored, Configured: configured}
+// orNone names what isn't there.
+func orNone(value string) string {
+	if value == "" {
+		return "(none)"
+	}
+	return value
+}
+
+func (l *Log) mismatch(g *guard, name, stored, configured string) error {
+	err := &eventlog.MismatchError{Log: g.home.node().addr + " " + l.opts.Prefix + ":meta", Setting: name, Stored: stored, Configured: configured}
 	l.refusal.Store(err)
 	return err
 }
 
-// reassert is assertMeta from time to time. A mismatch that appears while we
-// run is for good: with another shard count events would be lost in silence.
-func (l *Log) reassert(ctx context.Context, n *node) error {
+// reassert is assert from time to time. A mismatch that appears while we run is
+// for good: with another shard count events would be lost in silence.
+func (l *Log) reassert(ctx context.Context, g *guard) error {
 	if err := l.refused(); err != nil {
 		return err
 	}
-	last := l.asserted.Load()
-	if now := time.Now().UnixNano(); now-last < int64(assertEvery) || !l.asserted.CompareAndSwap(last, now) {
+	last := g.asserted.Load()
+	if now := time.Now().UnixNano(); now-last < int64(assertEvery) || !g.asserted.CompareAndSwap(last, now) {
 		return nil
 	}
-	err := l.assertMeta(ctx, n)
+	err := l.assert(ctx, g)
 	if l.refused() != nil {
 		l.opts.Logger.Error("the log has another layout than this gateway: nothing is written any more", "error", err)
 	}
@@ -79,7 +131,7 @@ func (l *Log) refused() error {
 }
 
 // checkServer refuses a server that can't keep the contract.
-func checkServer(ctx context.Context, n *node, opts *Options) error {
+func checkServer(ctx context.Context, n *node, opts *Options, f form) error {
 	reply, err := n.do(ctx, callCheck, n.client.B().Info().Build())
 	if err != nil {
 		return fmt.Errorf("asking Redis for INFO: %w", err)
@@ -93,8 +145,11 @@ func checkServer(ctx context.Context, n *node, opts *Options) error {
 	if v, err := strconv.Atoi(major); err != nil || v < 7 {
 		return fmt.Errorf("Redis at %s is version %q: 7.0 or newer is needed", n.addr, info["redis_version"])
 	}
-	if info["cluster_enabled"] == "1" {
-		return fmt.Errorf("Redis at %s is part of a cluster, which a URL of one server can't serve", n.addr)
+	switch clustered := info["cluster_enabled"] == "1"; {
+	case clustered && f != formCluster:
+		return fmt.Errorf("Redis at %s is part of a cluster: its URL must be redis+cluster://…", n.addr)
+	case !clustered && f == formCluster:
+		return fmt.Errorf("Redis at %s is no part of a cluster: its URL must be redis://… or redis+sentinel://…", n.addr)
 	}
 	if role := info["role"]; role != "master" {
 		return unavailable(fmt.Errorf("Redis at %s is a replica of %s:%s: name the primary", n.addr, info["master_host"], info["master_port"]))

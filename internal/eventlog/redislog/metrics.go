@@ -22,11 +22,12 @@ const (
 	callSuspect callName = "suspect"
 	callSweep   callName = "sweep"
 	callCheck   callName = "check"
+	callLocate  callName = "locate"  // who serves what
 	callControl callName = "control" // orders about devices, the lists of revoked ones, claims
 )
 
 func callNames() []callName {
-	return []callName{callAppend, callRead, callRange, callJudge, callInspect, callSuspect, callSweep, callCheck, callControl}
+	return []callName{callAppend, callRead, callRange, callJudge, callInspect, callSuspect, callSweep, callCheck, callLocate, callControl}
 }
 
 // Metrics are the package's metrics.
@@ -34,6 +35,7 @@ type Metrics struct {
 	seconds map[callName]prometheus.Observer // all but callRead
 	failed  map[callName]prometheus.Counter
 	dials   prometheus.Counter
+	moves   prometheus.Counter
 }
 
 // NewMetrics registers the package's metrics; every label value starts at zero.
@@ -52,7 +54,11 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		failed:  make(map[callName]prometheus.Counter),
 		dials: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "downlink_redis_tail_connections_total",
-			Help: "Connections made for the blocking read. One at start; more mean that Redis was away.",
+			Help: "Connections made for the blocking read. One for each group of shards at start; more mean that Redis was away.",
+		}),
+		moves: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "downlink_redis_moves_total",
+			Help: "Times that a group of shards was served by another server than before: after a failover, or because its slot moved.",
 		}),
 	}
 	for _, c := range callNames() {
@@ -61,7 +67,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			m.seconds[c] = seconds.WithLabelValues(string(c))
 		}
 	}
-	reg.MustRegister(seconds, failed, m.dials)
+	reg.MustRegister(seconds, failed, m.dials, m.moves)
 	return m
 }
 
@@ -73,7 +79,7 @@ func (m *Metrics) observe(call callName, took time.Duration, err error) {
 	if err != nil {
 		m.failed[call].Inc()
 	}
-	if call != callRead {
+	if m.seconds[call] != nil {
 		m.seconds[call].Observe(took.Seconds())
 	}
 }

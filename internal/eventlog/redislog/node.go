@@ -2,9 +2,12 @@ package redislog
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"downlink/internal/eventlog"
@@ -23,12 +26,13 @@ const (
 type node struct {
 	// Set at construction.
 	client  rueidis.Client
+	option  rueidis.ClientOption
 	addr    string
 	limit   time.Duration // of a call whose context has none
 	metrics *Metrics
-	appends *combiner
-	base    context.Context // ends when the node is closed
-	stop    context.CancelFunc
+	appends *combiner       // nil until openAppends
+	base    context.Context // ends when the node is closed; its cause is what calls are told
+	stop    context.CancelCauseFunc
 
 	// Guarded by mu.
 	mu     sync.Mutex
@@ -36,10 +40,12 @@ type node struct {
 	calls  sync.WaitGroup // Add only under mu, so that none comes after Wait
 }
 
-// dial makes the client. A server that is away is no error here: each command
-// tries to connect anew.
-func dial(t target, opts *Options) (*node, error) {
-	o := rueidis.ClientOption{
+// newNode makes the client, which connects when it is first used, and anew for
+// each command while the server is away.
+func newNode(t target, opts *Options) *node {
+	n := &node{addr: t.addr, limit: opts.CallTimeout, metrics: opts.Metrics}
+	n.base, n.stop = context.WithCancelCause(context.Background())
+	n.option = rueidis.ClientOption{
 		InitAddress: []string{t.addr},
 		Username:    t.user,
 		Password:    t.password,
@@ -62,37 +68,73 @@ func dial(t target, opts *Options) (*node, error) {
 		ReadBufferEachConn:  128 << 10,
 		WriteBufferEachConn: 64 << 10,
 	}
-	client, err := rueidis.NewClient(o)
-	if client == nil {
-		return nil, fmt.Errorf("making the Redis client: %w", err)
+	var made atomic.Bool
+	o := n.option
+	o.DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, secure *tls.Config) (net.Conn, error) {
+		if !made.Load() {
+			return nil, errNotAsked // whoever makes a node must not wait for its server
+		}
+		return dialAs(ctx, addr, d, secure)
 	}
+	n.client = newClient(o)
+	made.Store(true)
+	return n
+}
+
+// newClient makes a client whose first attempt to connect fails.
+func newClient(o rueidis.ClientOption) rueidis.Client {
+	client, err := rueidis.NewClient(o)
+	if client == nil { // only for options that we don't set
+		panic(fmt.Sprintf("making a Redis client: %v", err))
+	}
+	return client
+}
+
+// dialAs makes a connection as the client would.
+func dialAs(ctx context.Context, addr string, d *net.Dialer, secure *tls.Config) (net.Conn, error) {
+	if secure != nil {
+		return (&tls.Dialer{NetDialer: d, Config: secure}).DialContext(ctx, "tcp", addr)
+	}
+	return d.DialContext(ctx, "tcp", addr)
+}
+
+// openAppends makes the node one that stores. Call it before the node is used.
+func (n *node) openAppends() {
+	o := n.option
 	// Nothing pings that connection, so this alone has to end a round trip to a
 	// frozen server, after the same time.
 	o.ConnWriteTimeout += pingGap
-	base, stop := context.WithCancel(context.Background())
-	appends, err := newWriter(base, o)
-	if err != nil {
-		stop()
-		client.Close()
-		return nil, fmt.Errorf("making the Redis client for appends: %w", err)
-	}
-	n := &node{client: client, addr: t.addr, limit: opts.CallTimeout, metrics: opts.Metrics, base: base, stop: stop}
-	n.appends = newCombiner(n, appends)
-	return n, nil
+	n.appends = newCombiner(n, newWriter(n.base, o))
 }
 
-// close ends all calls and connections, and returns when they have ended.
-func (n *node) close() {
+// close ends all calls and connections, tells callers the cause, and returns
+// when they have ended.
+func (n *node) close(cause error) {
+	n.stop(cause)
 	n.mu.Lock()
 	n.closed = true
 	n.mu.Unlock()
-	n.stop()
-	n.appends.writer.close()
+	if n.appends != nil {
+		n.appends.writer.close()
+	}
 	n.client.Close()
 	n.calls.Wait()
-	n.appends.close()
+	if n.appends != nil {
+		n.appends.close()
+	}
 	// A connection that was being made during the first Close survives it.
 	n.client.Close()
+}
+
+// cause is why the node was closed.
+func (n *node) cause() error { return context.Cause(n.base) }
+
+// bounded is ctx with the node's limit, if it has none.
+func (n *node) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, n.limit)
 }
 
 func (n *node) enter() bool {
@@ -122,7 +164,7 @@ func run[T any](ctx context.Context, n *node, follow bool, call func(context.Con
 		return none, unavailable(ctx.Err())
 	}
 	if !n.enter() {
-		return none, eventlog.ErrClosed
+		return none, n.cause()
 	}
 	work, end := context.WithDeadline(n.base, deadline)
 	unfollow := func() bool { return true }
@@ -142,7 +184,7 @@ func run[T any](ctx context.Context, n *node, follow bool, call func(context.Con
 	case <-ctx.Done():
 		return none, unavailable(ctx.Err())
 	case <-n.base.Done():
-		return none, eventlog.ErrClosed
+		return none, n.cause()
 	}
 }
 
@@ -190,7 +232,10 @@ func (n *node) translate(err error) error {
 		return translateReply(reply.Error())
 	}
 	if n.base.Err() != nil { // our own end is what broke it
-		return eventlog.ErrClosed
+		return n.cause()
+	}
+	if errors.Is(err, eventlog.ErrUnavailable) || errors.Is(err, eventlog.ErrClosed) {
+		return err // translated already
 	}
 	return unavailable(fmt.Errorf("Redis at %s: %w", n.addr, err))
 }

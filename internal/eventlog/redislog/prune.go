@@ -26,8 +26,8 @@ func (p *pruner) step(ctx context.Context, s *shard, bound event.ID) (dropped in
 	if p.bound != bound {
 		p.bound, p.cursor = bound, 0
 	}
-	b := s.node.client.B()
-	reply, err := s.node.do(ctx, callSweep, b.Hscan().Key(s.notes).Cursor(p.cursor).Count(pruneScan).Build())
+	b := s.home.b()
+	reply, err := s.home.do(ctx, callSweep, b.Hscan().Key(s.notes).Cursor(p.cursor).Count(pruneScan).Build())
 	if err != nil {
 		return 0, false, err
 	}
@@ -46,7 +46,7 @@ func (p *pruner) step(ctx context.Context, s *shard, bound event.ID) (dropped in
 			args = append(args, target)
 		}
 	}
-	reply, err = s.node.eval(ctx, callSweep, pruneScript, []string{s.record, s.notes}, args)
+	reply, err = s.home.eval(ctx, callSweep, pruneScript, []string{s.record, s.notes}, args)
 	if err != nil {
 		return 0, false, err
 	}

@@ -21,8 +21,8 @@ func (l *Log) rangeOf(ctx context.Context, call callName, s *shard, after, upTo 
 	page := eventlog.Page{Through: upTo}
 	for left := maxBytes; after.Less(upTo); {
 		count := l.pages.count(left, 1)
-		cmd := s.node.client.B().Xrange().Key(s.stream).Start(startOf(after)).End(upTo.String()).Count(count).Build()
-		reply, err := s.node.do(ctx, call, cmd)
+		cmd := s.home.b().Xrange().Key(s.stream).Start(startOf(after)).End(upTo.String()).Count(count).Build()
+		reply, err := s.home.do(ctx, call, cmd)
 		if err != nil {
 			return eventlog.Page{}, err
 		}

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,9 +35,9 @@ const (
 // Options configure Open. The zero value of a field marked with a default
 // means that default.
 type Options struct {
-	// URL of one server: redis[s]://[user[:password]@]host[:port][/db].
-	URL           string
+	URL           string        // one of Forms
 	TLS           TLSFiles      // for rediss
+	Groups        int           // in a cluster: groups of shards, each in one slot; fixed when the log is created; default 16
 	Prefix        string        // of every key; default "pos-ev"
 	Shards        int           // fixed when the log is created; default 64
 	Window        time.Duration // how long an entry is kept at least; default 15 min
@@ -62,6 +63,7 @@ type TLSFiles struct {
 func (o *Options) fill() error {
 	setDefault(&o.Prefix, "pos-ev")
 	setDefault(&o.Shards, 64)
+	setDefault(&o.Groups, 16)
 	setDefault(&o.Window, 15*time.Minute)
 	setDefault(&o.SweepStep, 5*time.Second)
 	setDefault(&o.Failover, Cautious)
@@ -74,6 +76,8 @@ func (o *Options) fill() error {
 	switch {
 	case o.Shards < 1:
 		return fmt.Errorf("shards is %d: it must be at least 1", o.Shards)
+	case o.Groups < 1 || o.Groups > maxGroups:
+		return fmt.Errorf("groups is %d: it must be from 1 to %d", o.Groups, maxGroups)
 	case o.Window < 0 || o.SweepStep < 0 || o.CallTimeout < 0:
 		return errors.New("window, sweep step and call timeout can't be negative")
 	case o.BlockTime < time.Millisecond:
@@ -93,19 +97,20 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-// Log is the log on one Redis server, 7.0 or newer. It implements
-// eventlog.Log and is safe for concurrent use.
+// Log is the log on Redis, 7.0 or newer: on one server, on several, or in a
+// cluster. It implements eventlog.Log and is safe for concurrent use.
 type Log struct {
 	// Set at construction.
 	opts    Options
+	place   place
+	atlas   *atlas
+	guards  []*guard
 	groups  []*group
 	byShard []shard
 	pages   *sizer
 
 	// refusal is set for good when the guard turns out to name another layout.
 	refusal atomic.Pointer[eventlog.MismatchError]
-	// asserted is when the guard was last looked at, in Unix nanoseconds.
-	asserted atomic.Int64
 
 	closing sync.Once
 }
@@ -118,30 +123,41 @@ func Open(ctx context.Context, opts Options) (*Log, error) {
 	if err := opts.fill(); err != nil {
 		return nil, err
 	}
-	target, err := parseURL(opts.URL, opts.TLS)
+	p, err := parsePlace(opts.URL, opts.TLS)
 	if err != nil {
 		return nil, err
 	}
-	node, err := dial(target, &opts)
-	if err != nil {
-		return nil, err
+	l := &Log{opts: opts, place: p, pages: newSizer()}
+	l.atlas = newAtlas(&l.opts)
+	if err = l.arrange(ctx); err == nil {
+		err = l.check(ctx)
 	}
-	l := &Log{opts: opts, pages: newSizer()}
-	l.addGroup(node, "")
-	if err := l.check(ctx, node); err != nil {
+	if err != nil {
 		_ = l.Close()
 		return nil, err
 	}
+	l.atlas.start()
 	return l, nil
 }
 
-// check asks whether this server can keep the contract, and whether the log in
-// it has our layout.
-func (l *Log) check(ctx context.Context, n *node) error {
-	if err := checkServer(ctx, n, &l.opts); err != nil {
-		return err
+// check asks whether the servers can keep the contract, and whether the log in
+// them has our layout.
+func (l *Log) check(ctx context.Context) error {
+	var seen []*node
+	for _, h := range l.atlas.homes {
+		if n := h.node(); !slices.Contains(seen, n) {
+			seen = append(seen, n)
+			if err := checkServer(ctx, n, &l.opts, l.place.form); err != nil {
+				return err
+			}
+		}
 	}
-	return l.assertMeta(ctx, n)
+	for _, g := range l.guards {
+		if err := l.assert(ctx, g); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Shards is the number of shards.
@@ -159,9 +175,7 @@ func (l *Log) Groups() [][]int {
 // Close ends every call and the connections. Calls after it return ErrClosed.
 func (l *Log) Close() error {
 	l.closing.Do(func() {
-		for _, g := range l.groups {
-			g.node.close()
-		}
+		l.atlas.close()
 	})
 	return nil
 }
@@ -177,7 +191,8 @@ func (l *Log) shard(i int) (*shard, error) {
 // A group is the shards that one blocking read serves: they live on one server
 // and, in a cluster, in one slot.
 type group struct {
-	node   *node
+	home   *home
+	guard  *guard
 	shards []int
 	keys   []string       // of the streams, in the order of shards
 	places map[string]int // key → index into shards
@@ -188,7 +203,7 @@ type group struct {
 // A shard is where one shard's keys are.
 type shard struct {
 	index   int
-	node    *node
+	home    *home
 	group   *group
 	place   int // in the group
 	stream  string
@@ -200,26 +215,6 @@ type shard struct {
 }
 
 func (s *shard) keys() []string { return []string{s.stream, s.record, s.notes} }
-
-// addGroup puts all shards onto one server. tag is a hash tag with its braces
-// and a colon, or empty: a cluster has one for each group.
-func (l *Log) addGroup(n *node, tag string) {
-	g := &group{node: n, places: make(map[string]int)}
-	g.tail = newTail(n, &l.opts)
-	for i := range l.opts.Shards {
-		key := fmt.Sprintf("%s:%s%d", l.opts.Prefix, tag, i)
-		g.places[key] = len(g.shards)
-		g.shards = append(g.shards, i)
-		g.keys = append(g.keys, key)
-		l.byShard = append(l.byShard, shard{
-			index: i, node: n, group: g, place: g.places[key],
-			stream: key, record: key + ":sweep", notes: key + ":gone", revoked: key + ":revoked",
-			foreign: new(atomic.Uint64), prune: new(pruner),
-		})
-	}
-	g.tail.asked, g.along.known = newAsked(len(g.keys)), newAsked(len(g.keys))
-	l.groups = append(l.groups, g)
-}
 
 // startOf is the exclusive lower end of a range as XRANGE takes it.
 func startOf(after event.ID) string { return "(" + after.String() }

@@ -86,19 +86,6 @@ func noScript(err error) bool {
 }
 
 // evalRecord runs a record script: all of them are told the failover mode.
-func (l *Log) evalRecord(ctx context.Context, n *node, call callName, s script, keys, args []string) (rueidis.RedisMessage, error) {
-	return n.eval(ctx, call, s, keys, append([]string{string(l.opts.Failover)}, args...))
-}
-
-// eval runs a script and returns its reply.
-func (n *node) eval(ctx context.Context, call callName, s script, keys, args []string) (rueidis.RedisMessage, error) {
-	results, err := n.doMulti(ctx, call, s.bySHA(n.client.B(), keys, args))
-	if err != nil {
-		return rueidis.RedisMessage{}, err
-	}
-	m, err := results[0].ToMessage()
-	if noScript(err) { // it has not run: the server was restarted, or never saw it
-		return n.do(ctx, call, s.whole(n.client.B(), keys, args))
-	}
-	return m, n.translate(err)
+func (l *Log) evalRecord(ctx context.Context, h *home, call callName, s script, keys, args []string) (rueidis.RedisMessage, error) {
+	return h.eval(ctx, call, s, keys, append([]string{string(l.opts.Failover)}, args...))
 }

@@ -30,7 +30,7 @@ func (l *Log) Sweep(ctx context.Context, shard int, recent eventlog.Recent) (eve
 	if err != nil {
 		return eventlog.SweepReport{}, err
 	}
-	if err := l.reassert(ctx, s.node); err != nil {
+	if err := l.reassert(ctx, s.group.guard); err != nil {
 		return eventlog.SweepReport{}, err
 	}
 	state, due, prune, err := l.due(ctx, s)
@@ -67,7 +67,7 @@ func (l *Log) due(ctx context.Context, s *shard) (state eventlog.State, due, pru
 	for _, d := range []time.Duration{l.opts.Window, step, l.opts.notesKept / daysOfNotes, l.opts.notesKept} {
 		args = append(args, strconv.FormatInt(d.Milliseconds(), 10))
 	}
-	reply, err := l.evalRecord(ctx, s.node, callSweep, dueScript, s.keys(), args)
+	reply, err := l.evalRecord(ctx, s.home, callSweep, dueScript, s.keys(), args)
 	if err != nil {
 		return state, due, prune, err
 	}
@@ -166,7 +166,7 @@ func (l *Log) remove(ctx context.Context, s *shard, state eventlog.State, p step
 	for target, id := range p.notes {
 		args = append(args, target, id.String())
 	}
-	reply, err := l.evalRecord(ctx, s.node, callSweep, removeScript, s.keys(), args)
+	reply, err := l.evalRecord(ctx, s.home, callSweep, removeScript, s.keys(), args)
 	if err != nil {
 		return 0, err
 	}

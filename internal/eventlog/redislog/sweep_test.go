@@ -263,7 +263,7 @@ func TestPruneLooksAgain(t *testing.T) {
 		bound string
 		want  int64
 	}{{"49-0", 0}, {"50-0", 1}} { // another bound is another sweep's
-		reply, err := r.groups[0].node.eval(t.Context(), callSweep, pruneScript, keys, []string{"", c.bound, "1", "old", "renewed"})
+		reply, err := r.groups[0].home.eval(t.Context(), callSweep, pruneScript, keys, []string{"", c.bound, "1", "old", "renewed"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -26,7 +26,6 @@ const (
 // else may use it: Redis answers no other command on it meanwhile.
 type tail struct {
 	// Set at construction.
-	node  *node
 	block time.Duration // how long the server waits
 	limit time.Duration // how long we do: a frozen server doesn't keep its own limit
 	sizes *sizer
@@ -37,6 +36,9 @@ type tail struct {
 
 	asked asked
 	*wire
+
+	// seat is where the last read was, if it didn't fail. For one read at a time.
+	seat *seat
 }
 
 // asked is the positions of the last read, as text: most of them stay as they
@@ -70,14 +72,15 @@ func (a *asked) all(positions []event.ID) []string {
 // any more may still be ending when the next one begins.
 type wire struct {
 	mu      sync.Mutex
+	node    *node                   // to whom it is
 	client  rueidis.DedicatedClient // nil: connect first
 	release func()
 
 	budget atomic.Int64
 }
 
-func newTail(n *node, opts *Options) tail {
-	t := tail{node: n, block: opts.BlockTime, limit: opts.BlockTime + opts.CallTimeout, sizes: newSizer(),
+func newTail(opts *Options) tail {
+	t := tail{block: opts.BlockTime, limit: opts.BlockTime + opts.CallTimeout, sizes: newSizer(),
 		maxPayload: opts.MaxEventBytes, wire: new(wire)}
 	t.budget.Store(mostBudget)
 	return t
@@ -92,18 +95,74 @@ func (l *Log) Read(ctx context.Context, group int, after []event.ID) ([]eventlog
 }
 
 func (g *group) read(ctx context.Context, after []event.ID) ([]eventlog.Batch, error) {
-	count := g.tail.sizes.count(int(g.tail.budget.Load()), len(g.keys))
+	t, s := &g.tail, g.home.at.Load()
+	// Whoever reads goes on without a question as long as no read fails. Another
+	// server may be on another branch, so the first read of it does.
+	if t.seat != nil && t.seat != s {
+		t.seat = nil
+		return nil, unavailable(errMoved)
+	}
+	t.seat = s
+	count := t.sizes.count(int(t.budget.Load()), len(g.keys))
 	// Positions are never "$": it would lose what comes between two reads.
-	cmd := g.node.client.B().Xread().Count(count).Block(g.tail.block.Milliseconds()).
-		Streams().Key(g.keys...).Id(g.tail.asked.all(after)...).Build()
-	reply, err := g.tail.do(ctx, cmd)
+	cmd := g.home.b().Xread().Count(count).Block(t.block.Milliseconds()).
+		Streams().Key(g.keys...).Id(t.asked.all(after)...).Build()
+	reply, err := t.do(ctx, s, cmd)
 	if rueidis.IsRedisNil(err) {
 		return nil, nil // nothing came
 	}
-	if err != nil {
-		return nil, err
+	if err == nil {
+		return g.batches(reply, count)
 	}
-	return g.batches(reply, count)
+	t.seat = nil
+	g.home.heed(nil, err)
+	way, elsewhere := directionOf(err)
+	switch {
+	case !elsewhere:
+		return nil, t.translate(s.node, err)
+	case way.word == "MOVED":
+		g.home.move(s, way.addr(s.node))
+		return nil, unavailable(errMoved)
+	}
+	t.seat = s
+	return g.readEach(ctx, after)
+}
+
+// splitPause is how long a read rests that found nothing, while it can't wait
+// at the server because the group's slot is on its way to another one.
+const splitPause = 50 * time.Millisecond
+
+// readEach reads without waiting, stream by stream: each is on one of two
+// servers just now.
+func (g *group) readEach(ctx context.Context, after []event.ID) ([]eventlog.Batch, error) {
+	count := g.tail.sizes.count(leastBudget*len(g.keys), len(g.keys))
+	var all []eventlog.Batch
+	for i, key := range g.keys {
+		results, err := g.home.doMulti(ctx, callRead, g.home.b().Xread().Count(count).Streams().Key(key).Id(after[i].String()).Build())
+		var reply rueidis.RedisMessage
+		if err == nil {
+			reply, err = results[0].ToMessage()
+		}
+		if rueidis.IsRedisNil(err) {
+			continue
+		}
+		if err != nil {
+			g.tail.seat = nil
+			return nil, g.tail.translate(g.home.node(), err)
+		}
+		found, err := g.batches(reply, count)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
+	}
+	if len(all) == 0 {
+		select {
+		case <-ctx.Done():
+		case <-time.After(splitPause):
+		}
+	}
+	return all, nil
 }
 
 // batches reads what XREAD returned, having been asked for count entries of
@@ -134,13 +193,15 @@ func (g *group) batches(reply rueidis.RedisMessage, count int64) ([]eventlog.Bat
 	return batches, nil
 }
 
-// do runs one blocking command and gives the connection up if it fails.
-func (t *tail) do(ctx context.Context, cmd rueidis.Completed) (rueidis.RedisMessage, error) {
+// do runs one blocking command and gives the connection up if it fails. It
+// returns the client's errors.
+func (t *tail) do(ctx context.Context, s *seat, cmd rueidis.Completed) (rueidis.RedisMessage, error) {
 	bounded, cancel := context.WithTimeout(ctx, t.limit)
 	defer cancel()
+	defer context.AfterFunc(s.left, cancel)()
 	began := time.Now()
-	result, err := run(bounded, t.node, true, func(work context.Context) rueidis.RedisResult {
-		return t.wire.do(work, t.node, cmd)
+	result, err := run(bounded, s.node, true, func(work context.Context) rueidis.RedisResult {
+		return t.wire.do(work, s.node, cmd)
 	})
 	if err == nil {
 		err = result.Error()
@@ -152,15 +213,22 @@ func (t *tail) do(ctx context.Context, cmd rueidis.Completed) (rueidis.RedisMess
 		t.budget.Store(min(2*t.budget.Load(), mostBudget))
 		m, _ := result.ToMessage()
 		return m, err
+	case s.left.Err() != nil && s.node.base.Err() == nil:
+		return rueidis.RedisMessage{}, unavailable(errMoved)
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		t.budget.Store(max(t.budget.Load()/2, leastBudget))
 	}
-	t.node.metrics.observe(callRead, time.Since(began), err)
+	s.node.metrics.observe(callRead, time.Since(began), err)
+	return rueidis.RedisMessage{}, err
+}
+
+// translate is an error of the contract.
+func (t *tail) translate(n *node, err error) error {
 	if errors.Is(err, eventlog.ErrUnavailable) || errors.Is(err, eventlog.ErrClosed) {
-		return rueidis.RedisMessage{}, err
+		return err
 	}
-	return rueidis.RedisMessage{}, t.node.translate(err)
+	return n.translate(err)
 }
 
 func (w *wire) do(ctx context.Context, n *node, cmd rueidis.Completed) rueidis.RedisResult {
@@ -169,16 +237,27 @@ func (w *wire) do(ctx context.Context, n *node, cmd rueidis.Completed) rueidis.R
 	if err := ctx.Err(); err != nil {
 		return rueidis.NewErrorResult(err)
 	}
+	if w.node != n {
+		w.dropLocked()
+	}
 	if w.client == nil {
 		w.client, w.release = n.client.Dedicate()
+		w.node = n
 		n.metrics.dials.Inc()
 	}
 	result := w.client.Do(ctx, cmd)
 	// After an error nobody knows which reply comes next on this connection.
 	if result.NonRedisError() != nil || n.base.Err() != nil {
-		w.client.Close()
-		w.release()
-		w.client = nil
+		w.dropLocked()
 	}
 	return result
+}
+
+func (w *wire) dropLocked() {
+	if w.client == nil {
+		return
+	}
+	w.client.Close()
+	w.release()
+	w.client = nil
 }

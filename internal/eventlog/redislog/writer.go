@@ -38,19 +38,15 @@ const justHeard = 10 * time.Millisecond
 
 var errNotAsked = errors.New("no append needs a connection yet")
 
-func newWriter(base context.Context, o rueidis.ClientOption) (*writer, error) {
+func newWriter(base context.Context, o rueidis.ClientOption) *writer {
 	w := &writer{base: base}
 	o.DisableAutoPipelining = true
 	o.AlwaysPipelining = false
 	o.DialCtxFn = w.dial
 	// It fails, because nobody has asked; a connection that is made now would
 	// be one that the round trips don't use.
-	client, err := rueidis.NewClient(o)
-	if client == nil {
-		return nil, err
-	}
-	w.client = client
-	return w, nil
+	w.client = newClient(o)
+	return w
 }
 
 // dial makes a connection as the client would.
@@ -64,12 +60,7 @@ func (w *writer) dial(ctx context.Context, addr string, d *net.Dialer, secure *t
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(w.base, cancel)()
-	if secure != nil {
-		conn, err = (&tls.Dialer{NetDialer: d, Config: secure}).DialContext(ctx, "tcp", addr)
-	} else {
-		conn, err = d.DialContext(ctx, "tcp", addr)
-	}
-	if err != nil {
+	if conn, err = dialAs(ctx, addr, d, secure); err != nil {
 		return nil, err
 	}
 	w.mu.Lock()
