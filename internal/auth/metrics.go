@@ -2,6 +2,7 @@ package auth
 
 import (
 	"errors"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
@@ -53,6 +54,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 
 // set is the metrics of the key set of an issuer; empty: of all others.
 func (m *Metrics) set(issuer string) setMetrics {
+	issuer = strings.ToValidUTF8(issuer, "?") // a label must be
 	return setMetrics{
 		done:    m.fetches.WithLabelValues(issuer, fetchDone),
 		failed:  m.fetches.WithLabelValues(issuer, fetchFailed),

@@ -116,7 +116,7 @@ func TestClientCertificates(t *testing.T) {
 			}
 		}
 	}
-	stream := c.open(c.as(c.ca.Issue("pos-1", func(cert *x509.Certificate) { cert.NotAfter = time.Now().Add(2 * time.Second) }), false, 0), "/events")
+	stream := c.open(c.as(c.ca.Issue("pos-1", func(cert *x509.Certificate) { cert.NotAfter = time.Now().Add(4 * time.Second) }), false, 0), "/events")
 	stream.Until(": downlink")
 	if last := stream.Rest(); !strings.Contains(last, "retry: ") {
 		t.Errorf("the end of a stream whose certificate expires: %q", last)
