@@ -81,6 +81,7 @@ func TestHangup(t *testing.T) {
 			t.Errorf("it looked %d times", looked)
 		}
 		time.Sleep(11 * time.Second) //nolint:forbidigo // in a bubble
+		synctest.Wait()
 		if looked != 3 {
 			t.Errorf("it looked %d times in 11 s and when it was asked", looked)
 		}
