@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -66,10 +67,10 @@ func TestWatcher(t *testing.T) {
 // TestHangup: when asked to, it looks at once, and goes on in its rhythm.
 func TestHangup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		looked := 0
+		var looked atomic.Int32
 		hangup := make(chan os.Signal, 1)
 		w := New(Options{
-			Sources: []Source{{Name: "a", Load: func() (bool, error) { looked++; return false, nil }}},
+			Sources: []Source{{Name: "a", Load: func() (bool, error) { looked.Add(1); return false, nil }}},
 			Hangup:  hangup, Metrics: NewMetrics(nil, "a"), Logger: slog.New(slog.DiscardHandler),
 		})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -77,13 +78,13 @@ func TestHangup(t *testing.T) {
 		ended.Go(func() { _ = w.Run(ctx) })
 		hangup <- syscall.SIGHUP
 		synctest.Wait()
-		if looked != 1 {
-			t.Errorf("it looked %d times", looked)
+		if looked.Load() != 1 {
+			t.Errorf("it looked %d times", looked.Load())
 		}
 		time.Sleep(11 * time.Second) //nolint:forbidigo // in a bubble
 		synctest.Wait()
-		if looked != 3 {
-			t.Errorf("it looked %d times in 11 s and when it was asked", looked)
+		if looked.Load() != 3 {
+			t.Errorf("it looked %d times in 11 s and when it was asked", looked.Load())
 		}
 		cancel()
 		ended.Wait()
