@@ -18,6 +18,9 @@ var (
 	ErrUnavailable = errors.New("the log can't be reached or didn't answer in time")
 	// ErrFull: the log's memory or disk is used up. It wraps ErrUnavailable.
 	ErrFull = errors.Join(errors.New("the log is full"), ErrUnavailable)
+	// ErrNotReplicated: stored, but not on as many replicas as the log is
+	// configured to wait for: a failover could lose it. It wraps ErrUnavailable.
+	ErrNotReplicated = errors.Join(errors.New("the replicas did not confirm in time"), ErrUnavailable)
 	// ErrConflict: the idempotency key was used for another body.
 	ErrConflict = errors.New("the idempotency key was used with another body")
 	// ErrExhausted: the shard's last ID is the highest there can be.

@@ -1,6 +1,7 @@
 package redislog
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -71,6 +72,7 @@ type pipe struct {
 	// Owned by the combiner until done is closed; nil if the caller was it.
 	done    chan struct{}
 	replies []rueidis.RedisResult
+	lacking bool // the replicas don't have it
 	err     error
 }
 
@@ -114,7 +116,7 @@ func (p *pipe) add(s *shard, a *eventlog.Append, result *eventlog.Result, window
 		return
 	}
 	keys := []string{s.stream, onceKey(s.stream, a.Once)}
-	args := []string{a.Once.Fingerprint, strconv.FormatInt(windowMs, 10), strconv.Itoa(len(a.Events))}
+	args := []string{a.Once.Fingerprint, strconv.FormatInt(windowMs, 10), strconv.Itoa(p.node.replicas), strconv.Itoa(len(a.Events))}
 	for i := range a.Events {
 		entry := fields(nil, &a.Events[i])
 		args = append(append(args, strconv.Itoa(len(entry))), entry...)
@@ -151,6 +153,10 @@ func (p *pipe) finish(ctx context.Context) {
 			reply = replies[i]
 		}
 		p.node.take(reply, t)
+		if p.lacking && reply.Error() == nil {
+			clear(t.result.IDs)
+			t.result.Err = cmp.Or(t.result.Err, notReplicated(p.node.replicas))
+		}
 	}
 }
 
@@ -194,7 +200,7 @@ func (p *pipe) repeat(ctx context.Context, h *home, cmds []rueidis.Completed, at
 	for i, k := range at {
 		results[i] = replies[k]
 	}
-	err := h.pursue(ctx, callAppend, h.at.Load(), cmds, results)
+	err := h.pursue(ctx, storing(callAppend), h.at.Load(), cmds, results)
 	for i, k := range at {
 		replies[k] = results[i]
 		if err != nil {
@@ -217,7 +223,7 @@ func (p *pipe) teach(ctx context.Context, replies []rueidis.RedisResult) []rueid
 	if len(cmds) == 0 {
 		return replies
 	}
-	again, err := p.node.doMulti(ctx, callAppend, cmds...)
+	again, err := p.node.store(ctx, callAppend, cmds...)
 	for i, where := range at {
 		if err != nil {
 			replies[where] = rueidis.NewErrorResult(err)

@@ -2,6 +2,8 @@ package redislog
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -37,15 +39,16 @@ type atlas struct {
 	running sync.WaitGroup
 
 	// Guarded by mu.
-	mu     sync.Mutex
-	closed bool
-	homes  []*home
-	nodes  map[string]*node
-	lost   bool // nobody can say who serves what
+	mu       sync.Mutex
+	closed   bool
+	homes    []*home
+	nodes    map[string]*node
+	standIns map[string]*node // replicas that tails read
+	lost     bool             // nobody can say who serves what
 }
 
 func newAtlas(opts *Options) *atlas {
-	a := &atlas{opts: opts, doubts: make(chan struct{}, 1), nodes: make(map[string]*node)}
+	a := &atlas{opts: opts, doubts: make(chan struct{}, 1), nodes: make(map[string]*node), standIns: make(map[string]*node)}
 	a.base, a.stop = context.WithCancel(context.Background())
 	return a
 }
@@ -189,8 +192,7 @@ func (a *atlas) retire(c chart) {
 func (a *atlas) close() {
 	a.mu.Lock()
 	a.closed = true
-	nodes := a.nodes
-	a.nodes = map[string]*node{}
+	nodes := slices.AppendSeq(slices.Collect(maps.Values(a.nodes)), maps.Values(a.standIns))
 	a.mu.Unlock()
 	a.stop()
 	var closing sync.WaitGroup

@@ -162,16 +162,23 @@ func (c *combiner) send(round []*pipe) {
 // round does one round trip for these pipes, and reads along what the tail
 // wants to see of their shards.
 func (c *combiner) round(ctx context.Context, cmds []rueidis.Completed, pipes ...*pipe) []rueidis.RedisResult {
-	looks := c.look(pipes)
-	if len(looks) == 0 {
+	looks, n := c.look(pipes), len(cmds)
+	if len(looks) == 0 && c.node.replicas == 0 {
 		return c.writer.do(ctx, cmds)
 	}
-	n := len(cmds)
 	cmds = slices.Clip(cmds)
 	for i := range looks {
 		cmds = append(cmds, looks[i].cmd)
 	}
+	if c.node.replicas > 0 {
+		cmds = append(cmds, c.node.wait(ctx)) // one for all
+	}
 	replies := c.writer.do(ctx, cmds)
+	if c.node.replicas > 0 && replicasOf(replies[len(cmds)-1]) < c.node.replicas {
+		for _, p := range pipes {
+			p.lacking = true
+		}
+	}
 	whole := stored(replies[:n])
 	for i := range looks {
 		if whole {

@@ -31,7 +31,17 @@ func TestConformance(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			conform(t, start(t))
+			at := start(t)
+			t.Run("primary", func(t *testing.T) {
+				t.Parallel()
+				conform(t, at, "primary", func(*Options) {})
+			})
+			if name == "sentinel" || name == "cluster" {
+				t.Run("replica", func(t *testing.T) {
+					t.Parallel()
+					conform(t, at, "replica", func(o *Options) { o.ReadReplica, o.Replicas = true, 1 })
+				})
+			}
 		})
 	}
 }
@@ -67,11 +77,12 @@ func startCluster(tb testing.TB) *site {
 	return &site{url: c.URL(), server: func(s *shard) *testkit.Redis { return c.MasterOf(slotOf(s.stream)) }}
 }
 
-func conform(t *testing.T, at *site) {
+func conform(t *testing.T, at *site, prefix string, change func(*Options)) {
 	var cases atomic.Int64
 	logtest.Run(t, func(t *testing.T, o logtest.Options) logtest.Harness {
 		opts := optionsAt(t, at.url)
-		opts.Prefix = fmt.Sprintf("case-%d", cases.Add(1))
+		opts.Prefix = fmt.Sprintf("%s-%d", prefix, cases.Add(1))
+		change(&opts)
 		opts.Shards, opts.Window, opts.MaxEventBytes = o.Shards, o.Window, func() int { return o.MaxEventBytes }
 		l := open(t, opts)
 		return logtest.Harness{

@@ -31,7 +31,7 @@ func (l *Log) Control(ctx context.Context, shard int, order eventlog.Control) (e
 	}
 	e := order.Event()
 	args := fields([]string{string(order.Kind), order.Device, order.Reason}, &e)
-	reply, err := s.home.eval(ctx, callControl, controlScript, []string{s.stream, s.revoked}, args)
+	reply, err := s.home.run(ctx, storing(callControl), controlScript, []string{s.stream, s.revoked}, args)
 	if err != nil {
 		return eventlog.Receipt{}, err
 	}
@@ -167,7 +167,7 @@ func (l *Log) Claim(ctx context.Context, shard int, name string, ttl time.Durati
 		return false, fmt.Errorf("a claim for %v: it must be 1ms or more", ttl)
 	}
 	cmd := s.home.b().Set().Key(claimKey(s.stream, name)).Value("1").Nx().Px(ttl).Build()
-	replies, err := s.home.doMulti(ctx, callControl, cmd)
+	replies, err := s.home.through(ctx, storing(callControl), cmd)
 	if err != nil {
 		return false, err
 	}

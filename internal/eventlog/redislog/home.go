@@ -39,6 +39,23 @@ func (h *home) node() *node { return h.at.Load().node }
 // b makes commands.
 func (h *home) b() rueidis.Builder { return h.node().client.B() }
 
+// A sender sends commands to a server, in one pipeline.
+type sender func(ctx context.Context, n *node, cmds ...rueidis.Completed) ([]rueidis.RedisResult, error)
+
+// asking sends commands that store nothing which has to outlive a failover.
+func asking(call callName) sender {
+	return func(ctx context.Context, n *node, cmds ...rueidis.Completed) ([]rueidis.RedisResult, error) {
+		return n.doMulti(ctx, call, cmds...)
+	}
+}
+
+// storing sends commands that store, as durably as the log is configured to.
+func storing(call callName) sender {
+	return func(ctx context.Context, n *node, cmds ...rueidis.Completed) ([]rueidis.RedisResult, error) {
+		return n.store(ctx, call, cmds...)
+	}
+}
+
 // do sends one command and names the call in the metrics.
 func (h *home) do(ctx context.Context, call callName, cmd rueidis.Completed) (rueidis.RedisMessage, error) {
 	results, err := h.doMulti(ctx, call, cmd)
@@ -51,14 +68,19 @@ func (h *home) do(ctx context.Context, call callName, cmd rueidis.Completed) (ru
 
 // eval runs a script and returns its reply.
 func (h *home) eval(ctx context.Context, call callName, s script, keys, args []string) (rueidis.RedisMessage, error) {
-	results, err := h.doMulti(ctx, call, s.bySHA(h.b(), keys, args))
+	return h.run(ctx, asking(call), s, keys, args)
+}
+
+// run is eval by a sender.
+func (h *home) run(ctx context.Context, send sender, s script, keys, args []string) (rueidis.RedisMessage, error) {
+	results, err := h.through(ctx, send, s.bySHA(h.b(), keys, args))
+	if err == nil && noScript(results[0].Error()) { // it has not run: the server was restarted, or never saw it
+		results, err = h.through(ctx, send, s.whole(h.b(), keys, args))
+	}
 	if err != nil {
 		return rueidis.RedisMessage{}, err
 	}
 	m, err := results[0].ToMessage()
-	if noScript(err) { // it has not run: the server was restarted, or never saw it
-		return h.do(ctx, call, s.whole(h.b(), keys, args))
-	}
 	return m, h.node().translate(err)
 }
 
@@ -67,15 +89,20 @@ func (h *home) eval(ctx context.Context, call callName, s script, keys, args []s
 // translate. A command that the server refused because the keys are elsewhere
 // has not been executed, and is sent there.
 func (h *home) doMulti(ctx context.Context, call callName, cmds ...rueidis.Completed) ([]rueidis.RedisResult, error) {
+	return h.through(ctx, asking(call), cmds...)
+}
+
+// through is doMulti by a sender.
+func (h *home) through(ctx context.Context, send sender, cmds ...rueidis.Completed) ([]rueidis.RedisResult, error) {
 	if h.atlas.cluster {
 		pin(cmds)
 	}
 	s := h.at.Load()
-	results, err := s.node.doMulti(ctx, call, cmds...)
+	results, err := send(ctx, s.node, cmds...)
 	if h.heed(results, err); err != nil || !h.atlas.cluster {
 		return results, err
 	}
-	return results, h.pursue(ctx, call, s, cmds, results)
+	return results, h.pursue(ctx, send, s, cmds, results)
 }
 
 // heed has the map looked at again if something says that it may have changed.
@@ -128,7 +155,7 @@ const (
 
 // pursue sends commands again that were refused because their keys are on
 // their way to another server, or there, until ctx ends. It changes results.
-func (h *home) pursue(ctx context.Context, call callName, s *seat, cmds []rueidis.Completed, results []rueidis.RedisResult) error {
+func (h *home) pursue(ctx context.Context, send sender, s *seat, cmds []rueidis.Completed, results []rueidis.RedisResult) error {
 	ctx, cancel := s.node.bounded(ctx)
 	defer cancel()
 	patience := leastPatience
@@ -148,7 +175,7 @@ func (h *home) pursue(ctx context.Context, call callName, s *seat, cmds []rueidi
 				patience = min(2*patience, mostPatience)
 			}
 		}
-		if err := h.resend(ctx, call, s, way, cmds, results, again); err != nil {
+		if err := h.resend(ctx, send, s, way, cmds, results, again); err != nil {
 			return err
 		}
 	}
@@ -156,21 +183,21 @@ func (h *home) pursue(ctx context.Context, call callName, s *seat, cmds []rueidi
 }
 
 // resend sends some of the commands again, and puts the replies in their place.
-func (h *home) resend(ctx context.Context, call callName, s *seat, way direction, cmds []rueidis.Completed, results []rueidis.RedisResult, again []int) error {
+func (h *home) resend(ctx context.Context, send sender, s *seat, way direction, cmds []rueidis.Completed, results []rueidis.RedisResult, again []int) error {
 	n := s.node
-	var send []rueidis.Completed
+	var all []rueidis.Completed
 	for _, i := range again {
 		if way.word == "ASK" {
 			n = h.atlas.visit(way.addr(s.node))
-			send = append(send, n.client.B().Arbitrary("ASKING").Build())
+			all = append(all, n.client.B().Arbitrary("ASKING").Build())
 		}
-		send = append(send, cmds[i])
+		all = append(all, cmds[i])
 	}
-	replies, err := n.doMulti(ctx, call, send...)
+	replies, err := send(ctx, n, all...)
 	if err != nil {
 		return err
 	}
-	each := len(send) / len(again)
+	each := len(all) / len(again)
 	for k, i := range again {
 		results[i] = replies[each*k+each-1]
 	}

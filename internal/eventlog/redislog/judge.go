@@ -134,6 +134,7 @@ func (l *Log) Inspect(ctx context.Context, group int, positions []event.ID) ([]e
 		}
 		out = append(out, some...)
 	}
+	g.tail.standin.watched(positions, out)
 	return out, nil
 }
 

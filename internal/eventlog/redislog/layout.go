@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"sync/atomic"
+
+	"downlink/internal/eventlog/redisurl"
 )
 
 // maxGroups is how many groups of shards a cluster can have.
@@ -13,9 +15,9 @@ const maxGroups = 256
 // serves must be on one server and, in a cluster, in one slot.
 func (l *Log) groupCount() int {
 	switch l.place.form {
-	case formList:
+	case redisurl.List:
 		return min(len(l.place.servers), l.opts.Shards)
-	case formCluster:
+	case redisurl.Cluster:
 		return min(l.opts.Groups, l.opts.Shards)
 	default:
 		return 1
@@ -26,11 +28,11 @@ func (l *Log) groupCount() int {
 func (l *Log) arrange(ctx context.Context) error {
 	l.byShard = make([]shard, l.opts.Shards)
 	a, p := l.atlas, l.place
-	a.way, a.cluster = p.servers[0], p.form == formCluster
+	a.way, a.cluster = p.servers[0], p.form == redisurl.Cluster
 	switch p.form {
-	case formSentinel:
+	case redisurl.Sentinel:
 		a.locator = newSentinels(p, a.opts)
-	case formCluster:
+	case redisurl.Cluster:
 		a.locator = newMembers(p, a.opts)
 	default:
 		for i := range l.groupCount() {
@@ -55,7 +57,7 @@ func (l *Log) follow(c chart) error {
 		}
 		return l.atlas.settle(l.atlas.way.at(addr), slot), nil
 	}
-	if l.place.form == formSentinel {
+	if l.place.form == redisurl.Sentinel {
 		h, err := home(0)
 		if err == nil {
 			l.addGroup(h, l.addGuard(h, 0), "")

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"downlink/internal/eventlog"
+	"downlink/internal/eventlog/redisurl"
 
 	"github.com/redis/rueidis"
 )
@@ -42,13 +43,13 @@ type setting struct{ field, value, name string }
 func (l *Log) settings(index int) []setting {
 	list, count, place, tags := "", "", "", ""
 	switch l.place.form {
-	case formList:
+	case redisurl.List:
 		var addrs []string
 		for _, t := range l.place.servers {
 			addrs = append(addrs, t.addr)
 		}
 		list, count, place = strings.Join(addrs, ","), strconv.Itoa(len(addrs)), strconv.Itoa(index)
-	case formCluster:
+	case redisurl.Cluster:
 		tags = strings.Join(tagsOf(l.groupCount()), ",")
 	}
 	return []setting{
@@ -131,7 +132,7 @@ func (l *Log) refused() error {
 }
 
 // checkServer refuses a server that can't keep the contract.
-func checkServer(ctx context.Context, n *node, opts *Options, f form) error {
+func checkServer(ctx context.Context, n *node, opts *Options, f redisurl.Form) error {
 	reply, err := n.do(ctx, callCheck, n.client.B().Info().Build())
 	if err != nil {
 		return fmt.Errorf("asking Redis for INFO: %w", err)
@@ -146,9 +147,9 @@ func checkServer(ctx context.Context, n *node, opts *Options, f form) error {
 		return fmt.Errorf("Redis at %s is version %q: 7.0 or newer is needed", n.addr, info["redis_version"])
 	}
 	switch clustered := info["cluster_enabled"] == "1"; {
-	case clustered && f != formCluster:
+	case clustered && f != redisurl.Cluster:
 		return fmt.Errorf("Redis at %s is part of a cluster: its URL must be redis+cluster://…", n.addr)
-	case !clustered && f == formCluster:
+	case !clustered && f == redisurl.Cluster:
 		return fmt.Errorf("Redis at %s is no part of a cluster: its URL must be redis://… or redis+sentinel://…", n.addr)
 	}
 	if role := info["role"]; role != "master" {

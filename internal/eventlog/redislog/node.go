@@ -25,14 +25,16 @@ const (
 // A node is one Redis server and our connections to it.
 type node struct {
 	// Set at construction.
-	client  rueidis.Client
-	option  rueidis.ClientOption
-	addr    string
-	limit   time.Duration // of a call whose context has none
-	metrics *Metrics
-	appends *combiner       // nil until openAppends
-	base    context.Context // ends when the node is closed; its cause is what calls are told
-	stop    context.CancelCauseFunc
+	client   rueidis.Client
+	option   rueidis.ClientOption
+	target   target
+	addr     string        // of target
+	limit    time.Duration // of a call whose context has none
+	replicas int           // that must have what is stored; 0: nobody waits for them
+	metrics  *Metrics
+	appends  *combiner       // nil until openAppends
+	base     context.Context // ends when the node is closed; its cause is what calls are told
+	stop     context.CancelCauseFunc
 
 	// Guarded by mu.
 	mu     sync.Mutex
@@ -43,7 +45,7 @@ type node struct {
 // newNode makes the client, which connects when it is first used, and anew for
 // each command while the server is away.
 func newNode(t target, opts *Options) *node {
-	n := &node{addr: t.addr, limit: opts.CallTimeout, metrics: opts.Metrics}
+	n := &node{target: t, addr: t.addr, limit: opts.CallTimeout, replicas: opts.Replicas, metrics: opts.Metrics}
 	n.base, n.stop = context.WithCancelCause(context.Background())
 	n.option = rueidis.ClientOption{
 		InitAddress: []string{t.addr},

@@ -35,7 +35,7 @@ const (
 // Options configure Open. The zero value of a field marked with a default
 // means that default.
 type Options struct {
-	URL           string        // one of Forms
+	URL           string        // one of redisurl.Forms
 	TLS           TLSFiles      // for rediss
 	Groups        int           // in a cluster: groups of shards, each in one slot; fixed when the log is created; default 16
 	Prefix        string        // of every key; default "pos-ev"
@@ -45,6 +45,8 @@ type Options struct {
 	SweepStep     time.Duration // how often Sweep is going to be called for a shard; default 5 s
 	AllowEviction bool          // accept a server that may evict keys, and with them events
 	Failover      Failover      // default Cautious
+	Replicas      int           // that must have an event before it counts as stored; 0: none
+	ReadReplica   bool          // the tail reads a replica, as long as one follows
 	CallTimeout   time.Duration // limit of a call whose context has none; default 3 s
 	BlockTime     time.Duration // how long a Read waits for entries, within BlockTime + CallTimeout in all; default 2 s
 	Logger        *slog.Logger
@@ -78,6 +80,8 @@ func (o *Options) fill() error {
 		return fmt.Errorf("shards is %d: it must be at least 1", o.Shards)
 	case o.Groups < 1 || o.Groups > maxGroups:
 		return fmt.Errorf("groups is %d: it must be from 1 to %d", o.Groups, maxGroups)
+	case o.Replicas < 0:
+		return errors.New("replicas can't be negative")
 	case o.Window < 0 || o.SweepStep < 0 || o.CallTimeout < 0:
 		return errors.New("window, sweep step and call timeout can't be negative")
 	case o.BlockTime < time.Millisecond:

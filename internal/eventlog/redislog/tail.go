@@ -37,9 +37,19 @@ type tail struct {
 	asked asked
 	*wire
 
-	// seat is where the last read was, if it didn't fail. For one read at a time.
-	seat *seat
+	standin *standin
+
+	// last is where the last read was, if it didn't fail. For one read at a time.
+	last origin
 }
+
+// An origin is who is read: the server at a seat, or a replica of it.
+type origin struct {
+	seat *seat
+	node *node
+}
+
+func (o origin) replica() bool { return o.node != o.seat.node }
 
 // asked is the positions of the last read, as text: most of them stay as they
 // are from one to the next. For one read at a time.
@@ -81,7 +91,7 @@ type wire struct {
 
 func newTail(opts *Options) tail {
 	t := tail{block: opts.BlockTime, limit: opts.BlockTime + opts.CallTimeout, sizes: newSizer(),
-		maxPayload: opts.MaxEventBytes, wire: new(wire)}
+		maxPayload: opts.MaxEventBytes, wire: new(wire), standin: &standin{wanted: opts.ReadReplica}}
 	t.budget.Store(mostBudget)
 	return t
 }
@@ -96,25 +106,30 @@ func (l *Log) Read(ctx context.Context, group int, after []event.ID) ([]eventlog
 
 func (g *group) read(ctx context.Context, after []event.ID) ([]eventlog.Batch, error) {
 	t, s := &g.tail, g.home.at.Load()
+	from := origin{s, g.source(ctx, s)}
 	// Whoever reads goes on without a question as long as no read fails. Another
 	// server may be on another branch, so the first read of it does.
-	if t.seat != nil && t.seat != s {
-		t.seat = nil
+	if last := t.last; last.seat != nil && last != from {
+		t.last = origin{}
 		return nil, unavailable(errMoved)
 	}
-	t.seat = s
+	t.last = from
 	count := t.sizes.count(int(t.budget.Load()), len(g.keys))
 	// Positions are never "$": it would lose what comes between two reads.
 	cmd := g.home.b().Xread().Count(count).Block(t.block.Milliseconds()).
 		Streams().Key(g.keys...).Id(t.asked.all(after)...).Build()
-	reply, err := t.do(ctx, s, cmd)
+	reply, err := t.do(ctx, from, cmd)
 	if rueidis.IsRedisNil(err) {
 		return nil, nil // nothing came
 	}
 	if err == nil {
 		return g.batches(reply, count)
 	}
-	t.seat = nil
+	t.last = origin{}
+	if from.replica() {
+		t.standin.drop()
+		return nil, t.translate(from.node, err)
+	}
 	g.home.heed(nil, err)
 	way, elsewhere := directionOf(err)
 	switch {
@@ -124,7 +139,7 @@ func (g *group) read(ctx context.Context, after []event.ID) ([]eventlog.Batch, e
 		g.home.move(s, way.addr(s.node))
 		return nil, unavailable(errMoved)
 	}
-	t.seat = s
+	t.last = from
 	return g.readEach(ctx, after)
 }
 
@@ -147,7 +162,7 @@ func (g *group) readEach(ctx context.Context, after []event.ID) ([]eventlog.Batc
 			continue
 		}
 		if err != nil {
-			g.tail.seat = nil
+			g.tail.last = origin{}
 			return nil, g.tail.translate(g.home.node(), err)
 		}
 		found, err := g.batches(reply, count)
@@ -195,31 +210,37 @@ func (g *group) batches(reply rueidis.RedisMessage, count int64) ([]eventlog.Bat
 
 // do runs one blocking command and gives the connection up if it fails. It
 // returns the client's errors.
-func (t *tail) do(ctx context.Context, s *seat, cmd rueidis.Completed) (rueidis.RedisMessage, error) {
+func (t *tail) do(ctx context.Context, from origin, cmd rueidis.Completed) (rueidis.RedisMessage, error) {
 	bounded, cancel := context.WithTimeout(ctx, t.limit)
 	defer cancel()
-	defer context.AfterFunc(s.left, cancel)()
+	defer context.AfterFunc(from.seat.left, cancel)()
+	t.standin.begin(cancel)
 	began := time.Now()
-	result, err := run(bounded, s.node, true, func(work context.Context) rueidis.RedisResult {
-		return t.wire.do(work, s.node, cmd)
+	results, err := run(bounded, from.node, true, func(work context.Context) []rueidis.RedisResult {
+		return t.wire.do(work, from, cmd)
 	})
 	if err == nil {
-		err = result.Error()
+		err = results[0].Error()
+	}
+	if from.replica() && (err == nil || rueidis.IsRedisNil(err)) {
+		if lost := t.standin.follows(results[1]); lost != nil {
+			err = lost
+		}
 	}
 	switch {
 	case ctx.Err() != nil:
 		return rueidis.RedisMessage{}, unavailable(ctx.Err())
 	case err == nil || rueidis.IsRedisNil(err):
 		t.budget.Store(min(2*t.budget.Load(), mostBudget))
-		m, _ := result.ToMessage()
+		m, _ := results[0].ToMessage()
 		return m, err
-	case s.left.Err() != nil && s.node.base.Err() == nil:
+	case from.seat.left.Err() != nil && from.node.base.Err() == nil:
 		return rueidis.RedisMessage{}, unavailable(errMoved)
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		t.budget.Store(max(t.budget.Load()/2, leastBudget))
 	}
-	s.node.metrics.observe(callRead, time.Since(began), err)
+	from.node.metrics.observe(callRead, time.Since(began), err)
 	return rueidis.RedisMessage{}, err
 }
 
@@ -231,11 +252,13 @@ func (t *tail) translate(n *node, err error) error {
 	return n.translate(err)
 }
 
-func (w *wire) do(ctx context.Context, n *node, cmd rueidis.Completed) rueidis.RedisResult {
+// do sends a read and, behind one from a replica, the question whom it follows.
+func (w *wire) do(ctx context.Context, from origin, cmd rueidis.Completed) []rueidis.RedisResult {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	n := from.node
 	if err := ctx.Err(); err != nil {
-		return rueidis.NewErrorResult(err)
+		return []rueidis.RedisResult{rueidis.NewErrorResult(err)}
 	}
 	if w.node != n {
 		w.dropLocked()
@@ -244,13 +267,21 @@ func (w *wire) do(ctx context.Context, n *node, cmd rueidis.Completed) rueidis.R
 		w.client, w.release = n.client.Dedicate()
 		w.node = n
 		n.metrics.dials.Inc()
+		if from.replica() {
+			// In a cluster it would send us to its primary; elsewhere it refuses.
+			_ = w.client.Do(ctx, w.client.B().Readonly().Build()).Error()
+		}
 	}
-	result := w.client.Do(ctx, cmd)
+	cmds := []rueidis.Completed{cmd}
+	if from.replica() {
+		cmds = append(cmds, w.client.B().Info().Section("replication").Build())
+	}
+	results := w.client.DoMulti(ctx, cmds...)
 	// After an error nobody knows which reply comes next on this connection.
-	if result.NonRedisError() != nil || n.base.Err() != nil {
+	if results[0].NonRedisError() != nil || n.base.Err() != nil {
 		w.dropLocked()
 	}
-	return result
+	return results
 }
 
 func (w *wire) dropLocked() {

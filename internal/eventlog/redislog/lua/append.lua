@@ -1,9 +1,10 @@
 -- KEYS: stream, the idempotency key's record. ARGV: fingerprint, window in
--- milliseconds, number of events, and for each the number of its arguments and
--- the arguments. Returns a word, the IDs ('0-0' where nothing was stored) and
+-- milliseconds, how many replicas are going to be waited for, number of events,
+-- and for each the number of its
+-- arguments and the arguments. Returns a word, the IDs ('0-0' where nothing was stored) and
 -- the error that stopped it or ''.
 -- No allow-oom: with memory full an append must fail, and before it has begun.
-local want, n = ARGV[1], tonumber(ARGV[3])
+local want, n = ARGV[1], tonumber(ARGV[4])
 local ids, here = {}, 0
 local record = redis.call('GET', KEYS[2])
 if record then
@@ -16,11 +17,15 @@ if record then
   end
   local same = print == want and #ids == n
   if here > 0 and not same then return {'conflict', {}, ''} end
-  if same and here == n then return {'repeated', ids, ''} end
+  if same and here == n then
+    -- Without a write there would be nothing to wait for.
+    if ARGV[3] ~= '0' then redis.call('SET', KEYS[2], record, 'KEEPTTL') end
+    return {'repeated', ids, ''}
+  end
   if not same then ids = {} end
 end
 
-local failure, at = '', 4
+local failure, at = '', 5
 for e = 1, n do
   local count = tonumber(ARGV[at])
   if not ids[e] and failure == '' then
