@@ -49,7 +49,8 @@ type track struct {
 	pos     event.ID
 	founded event.ID  // of the record that pos belongs to
 	fresh   time.Time // when the shard was last seen to hold nothing unread
-	idle    int       // watchdog rounds in which the head moved and pos didn't
+	behind  event.ID  // where it stood when the watchdog last found the head ahead of it
+	idle    int       // rounds in a row in which the watchdog found it there
 	drained bool      // the last read that was dispatched left nothing unread
 	stuck   bool      // the read was begun anew for that, and pos hasn't moved since
 	told    event.ID  // the head at which everybody was last told to resync

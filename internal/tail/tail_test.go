@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"downlink/internal/event"
 	"downlink/internal/eventlog"
@@ -202,6 +203,30 @@ func TestHeadMovesAndTheTailDoesNot(t *testing.T) {
 			t.Error("not ready although the tail runs again")
 		}
 		want(t, s, "start 1000-0", "entry 1000-1")
+	})
+}
+
+// TestAHeadThatIsAlwaysAheadIsNoAlarm: while events are frequent the watchdog
+// often finds the head a little ahead of a position that moves.
+func TestAHeadThatIsAlwaysAheadIsNoAlarm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSource()
+		r := newReader(s, s, Options{Window: time.Minute, Watch: time.Hour, Metrics: NewMetrics(nil), Logger: discard()}, 0, 1, []int{0})
+		if err := r.begin(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 * stuckRounds {
+			s.append(1)
+			if err := r.round(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := r.step(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := testutil.ToFloat64(r.opts.Metrics.Restarts); n != 0 || r.stuck.Load() != 0 {
+			t.Errorf("the tail moves, and was begun anew %v times", n)
+		}
 	})
 }
 

@@ -153,6 +153,9 @@ func (r *reader) reportLocked() {
 // the position moves on, and the devices are told.
 func (r *reader) lateLocked(ctx context.Context, i int, state eventlog.State) error {
 	t := &r.tracks[i]
+	if t.pos != t.behind { // it moves, and the head was ahead again just now
+		t.behind, t.idle = t.pos, 0
+	}
 	if t.idle++; t.idle < stuckRounds {
 		return nil
 	}
