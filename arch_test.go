@@ -53,7 +53,8 @@ var rules = map[string]rule{
 
 	// The log.
 	"eventlog":          {may: "event", why: "the contract knows no store"},
-	"eventlog/redislog": {may: "event eventlog backoff", mods: rueidis, why: "the only place that speaks Redis"},
+	"eventlog/redisurl": {why: "configuration and log read the same URLs"},
+	"eventlog/redislog": {may: "event eventlog eventlog/redisurl backoff", mods: rueidis, why: "the only place that speaks Redis"},
 	"eventlog/filelog":  {may: "event eventlog", mods: pebble, why: "the only place that knows the embedded store"},
 	"eventlog/logtest":  {may: "event eventlog", mods: gocmp + " " + rapid + " " + goleak, why: "the suite sees a log only through its contract"},
 
@@ -73,7 +74,7 @@ var rules = map[string]rule{
 
 	// The edges: none of them is imported by the flow.
 	"limits":  {may: "problem", why: "what caps, not who enforces it: that one gets a function"},
-	"config":  {may: "limits cors", mods: kong + " " + yaml, why: "packages see plain Options, never the configuration"},
+	"config":  {may: "limits cors eventlog/redisurl", mods: kong + " " + yaml, why: "packages see plain Options, never the configuration"},
 	"metrics": {mods: prometheus, why: "the registry; each package keeps its own metrics"},
 	"auth":    {may: "event backoff certs", mods: gojwt, why: "turns a credential into an identity; it answers nobody"},
 	"ticket":  {may: "event problem", why: "what lets a browser in once; who may have one is decided elsewhere"},

@@ -5,12 +5,13 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"net/url"
 	"os"
 	"reflect"
 	"regexp"
 	"strconv"
 	"strings"
+
+	"downlink/internal/eventlog/redisurl"
 )
 
 var prefixForm = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,64}$`)
@@ -118,42 +119,16 @@ func (c *Config) checkLog(add func(name, reason string)) {
 		if rest == "" || strings.ContainsRune(rest, 0) {
 			add("log", "names no directory; write file:DIR, for example file:downlink-data")
 		}
-	case "redis", "rediss":
-		if reason := redisFault(c.Log); reason != "" {
-			add("log", reason)
-		}
 	default:
-		add("log", "isn't a log; allowed: file:DIR, redis://host:port or rediss://host:port")
+		if !strings.HasPrefix(scheme, "redis") {
+			add("log", "isn't a log; allowed: file:DIR, or a URL "+redisurl.Forms)
+		} else if _, err := redisurl.Parse(c.Log); err != nil {
+			add("log", "isn't accepted: "+err.Error())
+		}
 	}
-	if scheme != "rediss" && c.RedisCAFile+c.RedisCert+c.RedisKey != "" {
+	if !redisurl.Secure(c.Log) && c.RedisCAFile+c.RedisCert+c.RedisKey != "" {
 		add("log", "is used without TLS, but a redis_…_file is set; write rediss:// or remove the file settings")
 	}
-}
-
-// redisFault says what is wrong with a Redis URL, without repeating any of it:
-// the standard library's own errors quote the URL with its password.
-func redisFault(text string) string {
-	u, err := url.Parse(text)
-	if err != nil || u.Host == "" || u.Hostname() == "" {
-		return "isn't a URL with a host; write redis://user:password@host:6379/0, with special characters of the password as %XX"
-	}
-	if _, has := u.User.Password(); u.User.Username() != "" && !has {
-		return "has a user without a password; write redis://user:password@host, or redis://:password@host for a password alone"
-	}
-	if db := strings.TrimPrefix(u.Path, "/"); db != "" {
-		if n, err := strconv.ParseUint(db, 10, 16); err != nil || strconv.FormatUint(n, 10) != db {
-			return "has a path that isn't a database number; write /0, or nothing"
-		}
-	}
-	if u.RawQuery != "" || u.Fragment != "" {
-		return "has parameters after ? or #; there are none (a # in the password is written %23, a ? is %3F)"
-	}
-	if p := u.Port(); p != "" {
-		if n, err := strconv.ParseUint(p, 10, 16); err != nil || n == 0 {
-			return "has no usable port (1 to 65535)"
-		}
-	}
-	return ""
 }
 
 func (c *Config) checkFiles(add func(name, reason string)) {
