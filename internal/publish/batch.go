@@ -32,6 +32,7 @@ func (h *Handler) batch(w http.ResponseWriter, r *http.Request, body *slowBody, 
 	in.Reset(body)
 	b := &batch{
 		h:       h,
+		request: r,
 		key:     key,
 		sender:  sender,
 		lines:   newLines(in, h.maxBody),
@@ -57,16 +58,17 @@ func (h *Handler) batch(w http.ResponseWriter, r *http.Request, body *slowBody, 
 // A batch is the state of one NDJSON request.
 type batch struct {
 	// Set at construction.
-	h      *Handler
-	key    string // Idempotency-Key of the request, may be empty
-	sender Sender
-	lines  *lines
+	h       *Handler
+	request *http.Request
+	key     string // Idempotency-Key of the request, may be empty
+	lines   *lines
 	// The client has announced a short body, so all of it is on its way: it
 	// doesn't wait for an answer in between.
 	whole bool
 
+	sender  Sender
 	number  int               // of the line that was read last; the first is 1
-	broken  *problem.Document // the log failed, or the publisher is too fast: nothing more is stored
+	broken  *problem.Document // why nothing more is stored: the log failed, the publisher is too fast, or may no longer
 	limited map[string]bool   // addressees of lines that were refused for their rate
 	again   *message          // was too fast in the last round, and is tried once more
 	done    bool
@@ -134,6 +136,7 @@ func (b *batch) read(p *plan) (line pending, more bool) {
 		b.again = nil
 		return b.plan(p, m), true
 	}
+	late := b.number > 0 && (len(b.waiting) == 0 || b.whole && b.lines.waits())
 	text, err := b.lines.next()
 	switch {
 	case errors.Is(err, io.EOF):
@@ -145,6 +148,9 @@ func (b *batch) read(p *plan) (line pending, more bool) {
 	case err != nil:
 		b.done = true
 		return pending{fault: b.h.readFault(err)}, true
+	}
+	if late {
+		b.renew()
 	}
 	b.number++
 	m, err := parse(text, b.h.opts.MaxEventBytes())
@@ -172,6 +178,20 @@ func (b *batch) plan(p *plan, m *message) pending {
 		return pending{}
 	}
 	return pending{m: m, slots: p.add(m, m.once(b.sender.Name()))}
+}
+
+// renew asks again who sends, for a line that had to be waited for and for the
+// first of each round: a batch may last for days, and must not outlive the right
+// to send it.
+func (b *batch) renew() {
+	sender, err := b.h.opts.Sender(b.request)
+	if err == nil {
+		b.sender = sender
+		return
+	}
+	if b.broken == nil {
+		b.broken = asProblem(err)
+	}
 }
 
 // admit holds a line to the rates. What comes behind a refused line must not

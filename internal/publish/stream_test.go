@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -67,6 +68,41 @@ func TestALineIsAnsweredBeforeTheNextIsSent(t *testing.T) {
 	}
 	if rest, err := io.ReadAll(answers); err != nil || len(rest) != 0 {
 		t.Errorf("after the end: %q %v", rest, err)
+	}
+}
+
+// A batch that lasts must not outlive the right to send it.
+func TestABatchEndsWithItsSendersRight(t *testing.T) {
+	var withdrawn atomic.Bool
+	r := newRig(t, func(o *publish.Options) {
+		o.Sender = func(r *http.Request) (publish.Sender, error) {
+			if withdrawn.Load() {
+				return nil, problem.New(problem.Unauthorized, "no longer")
+			}
+			return sender(r)
+		}
+	})
+	body, send := io.Pipe()
+	defer send.Close()
+	go func() { _, _ = io.WriteString(send, `{"device":"demo","type":"t","text":"1"}`+"\n") }()
+	s := r.serve()
+	resp, err := s.Client().Do(ndjsonRequest(t, s.URL, body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	answers := bufio.NewReader(resp.Body)
+	for i, want := range []string{`"id"`, `"id"`, "urn:downlink:problem:unauthorized", "urn:downlink:problem:unauthorized"} {
+		if line, err := answers.ReadString('\n'); err != nil || !strings.Contains(line, want) {
+			t.Fatalf("answer %d: %q %v, want %s", i, line, err, want)
+		}
+		withdrawn.Store(i > 0)
+		if _, err := io.WriteString(send, `{"device":"demo","type":"t","text":"1"}`+"\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(r.log.stored()); n != 2 {
+		t.Errorf("%d events are stored", n)
 	}
 }
 
