@@ -51,6 +51,9 @@ var rules = map[string]rule{
 	"backoff": {why: "arithmetic"},
 	"fdtable": {mods: xsys, why: "one question to the system, for a gateway and for the load generator alike"},
 
+	// Texts from outside.
+	"strictjson": {why: "what the members mean is others' business"},
+
 	// The log.
 	"eventlog":          {may: "event", why: "the contract knows no store"},
 	"eventlog/redisurl": {why: "configuration and log read the same URLs"},
@@ -61,7 +64,7 @@ var rules = map[string]rule{
 	// The flow, in its order.
 	"openapi": {why: "a document"},
 	"publish": {may: "event eventlog problem", mods: xtime, why: "a producer meets the log, never a session"},
-	"control": {may: "event eventlog problem", why: "orders meet the log, never a session"},
+	"control": {may: "event eventlog problem strictjson", why: "orders meet the log, never a session"},
 	"revoked": {may: "event eventlog backoff", why: "a copy of what the log says; who is ended for it is not its business"},
 	"tail":    {may: "event eventlog backoff", why: "reads positions and pushes into its Dispatcher; what hangs behind it is not its business"},
 	"sweep":   {may: "event eventlog backoff", why: "a loop around the log's own sweep"},
@@ -77,9 +80,9 @@ var rules = map[string]rule{
 	"config":  {may: "limits cors eventlog/redisurl", mods: kong + " " + yaml, why: "packages see plain Options, never the configuration"},
 	"metrics": {mods: prometheus, why: "the registry; each package keeps its own metrics"},
 	"auth":    {may: "event backoff certs", mods: gojwt, why: "turns a credential into an identity; it answers nobody"},
-	"ticket":  {may: "event problem", why: "what lets a browser in once; who may have one is decided elsewhere"},
+	"ticket":  {may: "event problem strictjson", why: "what lets a browser in once; who may have one is decided elsewhere"},
 	"cors":    {why: "a rule of browsers; it identifies nobody"},
-	"access":  {may: "event problem auth", mods: yaml, why: "who calls the back end; it serves nothing itself"},
+	"access":  {may: "event problem auth strictjson", mods: yaml, why: "who calls the back end; it serves nothing itself"},
 	"certs":   {why: "a certificate that can be exchanged; it knows no listener"},
 	"reload":  {why: "a rhythm; what is in the files is their owners' business"},
 	"explain": {may: "event session shard trail problem", why: "gathers what others know of a device"},

@@ -88,6 +88,7 @@ var notLimits = map[string]string{
 	"redislog.leastBudget":    "the least that redis_read_bytes falls to",
 	"redislog.sweepBytes":     "a step of the sweep, which the next one follows",
 	"redislog.sweepEntries":   "a step of the sweep, which the next one follows",
+	"strictjson.most":         "cuts a text in an error message",
 	"server.keptBuffer":       "what a connection keeps for the next request",
 	"server.maxHandOver":      "how often something is tried again that is refused otherwise",
 	"shard.encodedBytes":      "what a message costs in memory",

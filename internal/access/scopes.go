@@ -1,23 +1,22 @@
 package access
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 
 	"downlink/internal/event"
+	"downlink/internal/strictjson"
 )
 
 // Scopes are what a token allows, as it is written in the file and in the claim.
 type Scopes struct {
-	Devices   []string `yaml:"devices" json:"devices"`     // IDs; one that ends with * means all that begin so
-	Groups    []string `yaml:"groups" json:"groups"`       // likewise, without the @
-	Broadcast bool     `yaml:"broadcast" json:"broadcast"` // may send to everybody
-	Tickets   bool     `yaml:"tickets" json:"tickets"`     // may make tickets for devices and groups above
-	Admin     bool     `yaml:"admin" json:"admin"`
+	Devices   []string `yaml:"devices"`   // IDs; one that ends with * means all that begin so
+	Groups    []string `yaml:"groups"`    // likewise, without the @
+	Broadcast bool     `yaml:"broadcast"` // may send to everybody
+	Tickets   bool     `yaml:"tickets"`   // may make tickets for devices and groups above
+	Admin     bool     `yaml:"admin"`
 }
 
 type rights struct {
@@ -94,28 +93,34 @@ const claim = "downlink"
 // noScopes is what is wrong with a device's token.
 const noScopes = "the token has no scopes (claim " + claim + "): a device's token allows nothing here"
 
+// form is how the claim is written; its members are those of Scopes.
+const form = `{"devices":["…"],"groups":["…"],"broadcast":true,"tickets":true,"admin":true}`
+
 // readClaims is who a token's payload says it is of, or why it can't count
-// here.
+// here. Names are compared exactly, and twice is wrong: an issuer that lets its
+// users choose claims guards the names that it knows, not their other spellings.
 func readClaims(payload []byte) (c *Caller, why string) {
-	var claims struct {
-		Subject string          `json:"sub"`
-		Scopes  json.RawMessage `json:"downlink"`
-	}
-	if json.Unmarshal(payload, &claims) != nil || len(claims.Scopes) == 0 {
+	var subject, scopes json.RawMessage
+	err := strictjson.Pick(payload, map[string]any{"sub": &subject, claim: &scopes})
+	switch wrong, _ := errors.AsType[*strictjson.Error](err); {
+	case err != nil && wrong.Fault == strictjson.Twice:
+		return nil, "the token's claim " + wrong.Member + " stands twice"
+	case err != nil || scopes == nil:
 		return nil, noScopes
 	}
-	if err := validName(claims.Subject); err != nil {
+	var name string
+	if json.Unmarshal(subject, &name) != nil || validName(name) != nil {
 		return nil, "the token names no publisher: its claim sub must be 1 to 128 bytes of text"
 	}
 	var w Scopes
-	d := json.NewDecoder(bytes.NewReader(claims.Scopes))
-	d.DisallowUnknownFields()
-	if d.Decode(&w) != nil || d.Decode(&struct{}{}) != io.EOF {
-		return nil, "the token's scopes (claim " + claim + `) aren't of the form {"devices":["…"],"groups":["…"],"broadcast":true,"tickets":true,"admin":true}`
+	if strictjson.Read(scopes, map[string]any{
+		"devices": &w.Devices, "groups": &w.Groups, "broadcast": &w.Broadcast, "tickets": &w.Tickets, "admin": &w.Admin,
+	}) != nil {
+		return nil, "the token's scopes (claim " + claim + ") aren't of the form " + form + ", each at most once"
 	}
 	s, err := w.compile()
 	if err != nil {
 		return nil, "the token's claim " + claim + " " + err.Error()
 	}
-	return &Caller{name: strings.Clone(claims.Subject), rights: s}, ""
+	return &Caller{name: name, rights: s}, ""
 }

@@ -1,18 +1,17 @@
 package control
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"net/http"
-	"strings"
 	"time"
 
 	"downlink/internal/event"
 	"downlink/internal/eventlog"
 	"downlink/internal/problem"
+	"downlink/internal/strictjson"
 )
 
 // maxBody bounds what may come with an order.
@@ -20,8 +19,8 @@ const maxBody = eventlog.MaxControlBytes
 
 // details are what may come with an order.
 type details struct {
-	Reason  string `json:"reason"`
-	RetryMs int64  `json:"retry_ms"`
+	Reason  string
+	RetryMs int64
 }
 
 // read reads an order. An empty body says nothing, and is fine.
@@ -61,25 +60,23 @@ func readDetails(w http.ResponseWriter, r *http.Request) (d details, fault *prob
 		return d, problem.New(problem.UnsupportedMedia, "the body of an order is application/json").
 			Advise("Send Content-Type: application/json, or no body at all.")
 	}
-	decoder := json.NewDecoder(bytes.NewReader(body))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&d); err != nil {
-		return d, wrongJSON(err)
-	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return d, problem.New(problem.InvalidJSON, "something follows the object")
+	err = strictjson.Read(body, map[string]any{"reason": &d.Reason, "retry_ms": &d.RetryMs})
+	if wrong, ok := errors.AsType[*strictjson.Error](err); ok {
+		return d, wrongJSON(wrong)
 	}
 	return d, nil
 }
 
-func wrongJSON(err error) *problem.Document {
-	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return problem.New(problem.InvalidOrder, "has the wrong type: "+wrong.Value).At(wrong.Field)
-	}
-	// The library has no type for this error.
-	if name, unknown := strings.CutPrefix(err.Error(), "json: unknown field "); unknown {
-		return problem.New(problem.UnknownMember, "an order has no member "+name).
+func wrongJSON(wrong *strictjson.Error) *problem.Document {
+	switch wrong.Fault {
+	case strictjson.WrongKind:
+		return problem.New(problem.InvalidOrder, "has the wrong type").At(wrong.Member)
+	case strictjson.Twice:
+		return problem.New(problem.DuplicateMember, fmt.Sprintf("%q stands twice", wrong.Member)).At(wrong.Member)
+	case strictjson.Unknown:
+		return problem.New(problem.UnknownMember, fmt.Sprintf("%q isn't a member of an order", wrong.Member)).
 			Advise("Remove it, or correct its name. Known are reason and, for disconnect, retry_ms.")
+	default:
+		return problem.New(problem.InvalidJSON, "the body isn't one JSON object")
 	}
-	return problem.New(problem.InvalidJSON, "the body isn't one JSON object")
 }

@@ -12,6 +12,7 @@ import (
 
 	"downlink/internal/event"
 	"downlink/internal/problem"
+	"downlink/internal/strictjson"
 )
 
 // Path is where Issue belongs.
@@ -23,10 +24,10 @@ type Permit func(r *http.Request) (func(device string, groups []string) error, e
 
 // order is what a back end asks for.
 type order struct {
-	Device  string   `json:"device"`
-	Groups  []string `json:"groups"`
-	TTL     *int64   `json:"ttl_s"`
-	Session *int64   `json:"session_s"`
+	Device  string
+	Groups  []string
+	TTL     *int64 // seconds, as Session
+	Session *int64
 }
 
 const (
@@ -138,11 +139,32 @@ func readOrder(w http.ResponseWriter, r *http.Request) (o order, err error) {
 		return o, problem.New(problem.UnsupportedMedia, "a ticket is asked for with Content-Type: application/json")
 	}
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(10 * time.Second)) // not there in tests
-	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxOrder))
-	d.DisallowUnknownFields()
-	if d.Decode(&o) != nil || d.Decode(&struct{}{}) != io.EOF {
-		return o, problem.New(problem.InvalidJSON, "the body isn't understood").
-			Advise(`Send one JSON object, such as {"device":"kiosk-1","groups":["lobby"],"ttl_s":30,"session_s":3600}; only device must be there.`)
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxOrder))
+	if err != nil {
+		return o, misread("the body is longer than 64 KiB, or broke off")
+	}
+	err = strictjson.Read(body, map[string]any{"device": &o.Device, "groups": &o.Groups, "ttl_s": &o.TTL, "session_s": &o.Session})
+	if wrong, ok := errors.AsType[*strictjson.Error](err); ok {
+		return o, wrongJSON(wrong)
 	}
 	return o, nil
+}
+
+func wrongJSON(wrong *strictjson.Error) *problem.Document {
+	switch wrong.Fault {
+	case strictjson.Twice:
+		return problem.New(problem.DuplicateMember, fmt.Sprintf("%q stands twice", wrong.Member)).At(wrong.Member)
+	case strictjson.Unknown:
+		return problem.New(problem.UnknownMember, fmt.Sprintf("%q isn't a member of an order for a ticket", wrong.Member)).
+			Advise("Remove it, or correct its name. Known are device, groups, ttl_s and session_s.")
+	case strictjson.WrongKind:
+		return problem.New(problem.InvalidTicket, "has the wrong type").At(wrong.Member)
+	default:
+		return misread("the body isn't one JSON object")
+	}
+}
+
+func misread(detail string) *problem.Document {
+	return problem.New(problem.InvalidJSON, detail).
+		Advise(`Send one JSON object, such as {"device":"kiosk-1","groups":["lobby"],"ttl_s":30,"session_s":3600}; only device must be there.`)
 }
