@@ -2,6 +2,7 @@ package lobby
 
 import (
 	"net/netip"
+	"slices"
 
 	"pgregory.net/rapid"
 )
@@ -55,7 +56,7 @@ func (s *someone) Close() error {
 	return s.client.Close()
 }
 
-func (s *someone) close() {
+func (s *someone) leave() {
 	switch {
 	case s.done != nil:
 		s.done()
@@ -76,12 +77,9 @@ func (s *someone) visit(t *rapid.T) {
 	if rapid.Bool().Draw(t, "admit") {
 		v.Admit()
 	}
-	for _, known := range s.visits {
-		if known == v {
-			return
-		}
+	if !slices.Contains(s.visits, v) {
+		s.visits = append(s.visits, v)
 	}
-	s.visits = append(s.visits, v)
 }
 
 func (s *someone) end(t *rapid.T) {
@@ -90,7 +88,7 @@ func (s *someone) end(t *rapid.T) {
 	}
 	i := rapid.IntRange(0, len(s.visits)-1).Draw(t, "visit")
 	s.visits[i].End()
-	if !s.world.keep || s.gone {
+	if s.done == nil && (!s.world.keep || s.gone) { // what was taken ends otherwise
 		s.visits = append(s.visits[:i], s.visits[i+1:]...)
 	}
 }

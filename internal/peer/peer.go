@@ -7,6 +7,7 @@ package peer
 import (
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -37,9 +38,8 @@ func (p Proxies) Client(of netip.Addr, h http.Header) netip.Addr {
 	if len(h[name]) == 0 {
 		name, read = "Forwarded", forwardedFor
 	}
-	lines := h[name]
-	for i := len(lines) - 1; i >= 0; i-- {
-		for rest, more := lines[i], true; more; {
+	for _, line := range slices.Backward(h[name]) {
+		for rest, more := line, true; more; {
 			var last string
 			rest, last, more = cutLast(rest)
 			a, ok := read(last)

@@ -66,6 +66,8 @@ func TestWhatIsAnsweredDirectly(t *testing.T) {
 		"two types":       {head + "Content-Type: text/plain\r\nContent-Length: 0\r\n\r\n", "200 net/http"},
 		"no type":         {"POST /v1/events HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", "200 net/http"},
 		"large":           {head + fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(large), large), "200 net/http"},
+		"large header":    {head + "X: " + strings.Repeat("x", 5<<10) + "\r\nContent-Length: 0\r\n\r\n", "200 net/http"},
+		"endless header":  {head + "X: " + strings.Repeat("x", 20<<10) + "\r\nContent-Length: 0\r\n\r\n", "431 "},
 		"chunked":         {head + "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", "200 net/http"},
 		"both lengths":    {head + "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", "net/http"},
 		"two lengths":     {head + "Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}", "400 "},

@@ -78,7 +78,7 @@ func testShort(t *testing.T, way string) {
 	if err := errors.Join(err1, err2, cmd.Start()); err != nil {
 		t.Fatal(err)
 	}
-	defer cmd.Wait() //nolint:errcheck // it is killed, or has ended by itself
+	defer cmd.Wait()
 	defer in.Close()
 	c := &child{t: t, in: in, out: bufio.NewScanner(out)}
 	address := c.says()

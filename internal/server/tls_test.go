@@ -27,7 +27,7 @@ func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 func TestTLS(t *testing.T) {
 	cert, roots := certificate(t)
 	s, err := Listen(Options{
-		Name: "device", Address: "127.0.0.1:0", ReadHeaderTimeout: 300 * time.Millisecond, WriteTimeout: 5 * time.Second,
+		Name: "device", Address: "127.0.0.1:0", ReadHeaderTimeout: time.Second, WriteTimeout: 5 * time.Second,
 		MaxHeaderBytes: 4 << 10, Lobby: roomy("device"), Logger: slog.New(slog.DiscardHandler),
 		TLS: &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12},
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
