@@ -95,6 +95,7 @@ var notLimits = map[string]string{
 	"shard.entryBytes":        "what a message costs in memory",
 	"shard.frameBytes":        "what a message costs in memory",
 	"shard.messageBytes":      "what a message costs in memory",
+	"redislog.maxAsked":       "how many servers of a cluster are asked who serves what; the next look asks others",
 	"redislog.most":           "cuts a text in an error message",
 	"redislog.mostFields":     "how many fields an entry has",
 	"problem.retryAfterMost":  "spreads Retry-After",
