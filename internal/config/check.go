@@ -14,7 +14,10 @@ import (
 	"downlink/internal/eventlog/redisurl"
 )
 
-var prefixForm = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,64}$`)
+var (
+	prefixForm     = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,64}$`)
+	durabilityForm = regexp.MustCompile(`^(primary|replicas:[1-9])$`)
+)
 
 // Check reports all problems of a configuration at once, as Problems: values
 // that could not be read, values that aren't allowed, and values that don't go
@@ -126,9 +129,24 @@ func (c *Config) checkLog(add func(name, reason string)) {
 			add("log", "isn't accepted: "+err.Error())
 		}
 	}
+	if !durabilityForm.MatchString(c.Durability) {
+		add("durability", "isn't allowed; allowed: primary, or replicas:N with N from 1 to 9")
+	}
+	if scheme == "file" && c.Replicas() > 0 {
+		add("durability", "is for a log on Redis; the embedded log has no replicas")
+	}
+	if scheme == "file" && c.ReadFrom == "replica" {
+		add("read_from", "is for a log on Redis; the embedded log has no replicas")
+	}
 	if !redisurl.Secure(c.Log) && c.RedisCAFile+c.RedisCert+c.RedisKey != "" {
 		add("log", "is used without TLS, but a redis_…_file is set; write rediss:// or remove the file settings")
 	}
+}
+
+// Replicas is how many replicas must have an event before it is accepted.
+func (c *Config) Replicas() int {
+	n, _ := strconv.Atoi(strings.TrimPrefix(c.Durability, "replicas:")) // primary: none
+	return n
 }
 
 func (c *Config) checkFiles(add func(name, reason string)) {

@@ -41,7 +41,7 @@ func TestDefaultsAreThoseOfTheDesign(t *testing.T) {
 		JWTDevice: "sub", JWTGroups: "groups", JWTCookie: "downlink_token",
 		CRLGrace: 24 * time.Hour, MTLSDevice: "cn", MTLSForm: "{device}", MTLSGroups: "none",
 		BackendAuth: "none", BackendLeeway: 10 * time.Second, TicketTTL: 30 * time.Second, TicketSession: time.Hour,
-		Log: "file:downlink-data", Prefix: "pos-ev", Shards: 64,
+		Log: "file:downlink-data", Prefix: "pos-ev", Shards: 64, Groups: 16, Durability: "primary", ReadFrom: "primary",
 		Window: 15 * time.Minute, SweepEvery: 5 * time.Second, Failover: "cautious",
 		HotWindow: 64 << 20, PublishLimit: 5 * time.Second, MaxEvent: 1 << 20,
 		Keepalive: 20 * time.Second, WriteTimeout: 30 * time.Second, Retry: 3 * time.Second,
@@ -109,7 +109,7 @@ func TestAllProblemsAtOnce(t *testing.T) {
 		`retry "soon" (` + path + `:2) isn't a duration`,
 		`shards "0" (` + path + `:1) isn't allowed; allowed: 1 to 1024`,
 		`listen "nonsense" (--listen) isn't an address`,
-		`log "redis://admin:***@:6379" (DOWNLINK_LOG) isn't a URL with a host`,
+		`log "redis://admin:***@:6379" (DOWNLINK_LOG) isn't accepted: the Redis URL names no host`,
 	}
 	for _, w := range want {
 		found := false

@@ -182,6 +182,9 @@ func (h *Handler) fail(w http.ResponseWriter, err error) {
 	switch {
 	case errors.Is(err, eventlog.ErrFull):
 		d = problem.New(problem.LogFull, "the log has no room for the order")
+	case errors.Is(err, eventlog.ErrNotReplicated):
+		d = problem.New(problem.NotReplicated, "the primary has the order, but too few replicas confirmed it in time").
+			Advise("Repeat the request after Retry-After seconds; repeating an order is safe.")
 	case errors.Is(err, eventlog.ErrUnavailable):
 		d = problem.New(problem.LogUnavailable, "it did not answer in time; an order may or may not stand").
 			Advise("Repeat the request after Retry-After seconds; repeating an order is safe.")

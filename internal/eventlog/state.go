@@ -35,8 +35,10 @@ type Break struct {
 	Boundary event.ID
 	// Reach is the highest ID that was given out on the lost branch. IDs in
 	// (Boundary, Reach] may be of either branch; those that the log holds are of this one.
-	Reach  event.ID
-	Reason event.Reason // LogRewound or LogUncertain
+	Reach event.ID
+	// Reason is LogRewound or LogUncertain; or WindowExpired where someone has
+	// deleted entries between others, Boundary being the last of them.
+	Reason event.Reason
 	// Gap says that nothing up to Boundary is in doubt: the IDs in
 	// (Boundary, Reach] are simply none that this log ever gave out. A log
 	// that issues its own IDs notes one at each start: in a directory that was

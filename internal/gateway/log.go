@@ -12,13 +12,16 @@ import (
 
 // LogOptions say where events are kept.
 type LogOptions struct {
-	URL           string // file:DIR, redis://… or rediss://…
+	URL           string // file:DIR, or one of redisurl.Forms
 	Prefix        string
 	Shards        int
+	Groups        int // in a Redis Cluster
 	Window        time.Duration
+	Replicas      int  // that must have an event before it is accepted
+	ReadReplica   bool // the tail reads a replica
 	AllowEviction bool
 	Evidence      bool     // failover: evidence instead of cautious
-	TLS           TLSFiles // for rediss://
+	TLS           TLSFiles // for rediss
 }
 
 // pause is by how much an event may be late so that a read of the log brings
@@ -33,7 +36,7 @@ func (o LogOptions) pause() time.Duration {
 
 func (o LogOptions) embedded() bool { return strings.HasPrefix(o.URL, "file:") }
 
-// TLSFiles are the PEM files of a rediss:// log.
+// TLSFiles are the PEM files of a rediss log.
 type TLSFiles = redislog.TLSFiles
 
 // openLog opens the log that the settings name. The error wraps
@@ -50,7 +53,8 @@ func openLog(ctx context.Context, o Options, m instruments) (eventlog.Log, error
 		failover = redislog.Evidence
 	}
 	return redislog.Open(ctx, redislog.Options{
-		URL: o.Log.URL, TLS: o.Log.TLS, Prefix: o.Log.Prefix, Shards: o.Log.Shards,
+		URL: o.Log.URL, TLS: o.Log.TLS, Prefix: o.Log.Prefix, Shards: o.Log.Shards, Groups: o.Log.Groups,
+		Replicas: o.Log.Replicas, ReadReplica: o.Log.ReadReplica,
 		Window: o.Log.Window, SweepStep: o.SweepInterval, MaxEventBytes: o.Limits.Highest(eventBytes),
 		AllowEviction: o.Log.AllowEviction, Failover: failover,
 		Logger: o.Logger.With("part", "log"), Metrics: m.redis,

@@ -34,6 +34,7 @@ const (
 	Internal           Code = "internal"
 	KeysUnavailable    Code = "keys-unavailable"
 	LogUnavailable     Code = "log-unavailable"
+	NotReplicated      Code = "not-replicated"
 	LogFull            Code = "log-full"
 	LogExhausted       Code = "log-exhausted"
 	ShuttingDown       Code = "shutting-down"
@@ -145,6 +146,9 @@ var table = [...]Kind{
 	{LogUnavailable, http.StatusServiceUnavailable, "The log can't be reached",
 		"Repeat the request after Retry-After seconds, with the same idempotency key.",
 		"The log didn't confirm within publish_timeout. Nothing is claimed: it may or may not have been stored. With an idempotency key a retry stores it exactly once; what stands already is listed in `ids`."},
+	{NotReplicated, http.StatusServiceUnavailable, "Too few replicas confirmed it",
+		"Repeat the request after Retry-After seconds, with the same idempotency key; if it lasts, see which replicas of Redis are away, or set durability lower.",
+		"With durability replicas:N, fewer than N replicas had the event within a second. The primary has it, and devices may get it already, but a failover could lose it, so nothing is claimed. With an idempotency key a retry stores nothing twice, and succeeds once the replicas have it; without one it would be stored again."},
 	{LogFull, http.StatusServiceUnavailable, "The log is full",
 		"Give Redis more memory (maxmemory) or the embedded log more disk, shorten the window, or publish less; then repeat the request.",
 		"Memory or disk of the log is used up. Nothing was stored for the shards in `errors`."},

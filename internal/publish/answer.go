@@ -75,6 +75,8 @@ func logFault(err error) *problem.Document {
 		return problem.New(problem.Conflict, eventlog.ErrConflict.Error())
 	case errors.Is(err, eventlog.ErrFull):
 		return problem.New(problem.LogFull, "the log has no room for the event")
+	case errors.Is(err, eventlog.ErrNotReplicated):
+		return problem.New(problem.NotReplicated, "the primary has the event, but too few replicas confirmed it in time; nothing is claimed")
 	case errors.Is(err, eventlog.ErrUnavailable):
 		return problem.New(problem.LogUnavailable, "it did not confirm the event in time; nothing is claimed")
 	case errors.Is(err, eventlog.ErrExhausted):

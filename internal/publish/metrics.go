@@ -78,7 +78,7 @@ func resultOf(d *problem.Document) string {
 		return resultConflict
 	case problem.Unauthorized, problem.Forbidden:
 		return resultDenied
-	case problem.KeysUnavailable, problem.LogUnavailable, problem.LogFull, problem.LogExhausted, problem.ShuttingDown:
+	case problem.KeysUnavailable, problem.LogUnavailable, problem.NotReplicated, problem.LogFull, problem.LogExhausted, problem.ShuttingDown:
 		return resultUnavailable
 	case problem.TooManyEvents:
 		return resultLimited

@@ -145,8 +145,8 @@ func pin(cmds []rueidis.Completed) {
 }
 
 const (
-	// maxMoves is how often one call follows keys to another server.
-	maxMoves = 5
+	// follows is how often one call follows keys to another server.
+	follows = 5
 	// leastPatience and mostPatience are how long to wait before a command is
 	// repeated whose keys are on two servers just now.
 	leastPatience = 5 * time.Millisecond
@@ -159,7 +159,7 @@ func (h *home) pursue(ctx context.Context, send sender, s *seat, cmds []rueidis.
 	ctx, cancel := s.node.bounded(ctx)
 	defer cancel()
 	patience := leastPatience
-	for moves := 0; moves < maxMoves; {
+	for moves := 0; moves < follows; {
 		again, way := refused(results)
 		switch {
 		case len(again) == 0:

@@ -60,9 +60,12 @@ func readBreaks(text string, failover Failover) ([]eventlog.Break, error) {
 		if len(parts) != 4 {
 			return nil, oddReply(nil)
 		}
-		b := eventlog.Break{Reason: event.LogRewound}
-		if parts[2] != "w" {
-			b.Reason = event.LogUncertain
+		b := eventlog.Break{Reason: event.LogUncertain}
+		switch parts[2] {
+		case "w":
+			b.Reason = event.LogRewound
+		case "d":
+			b.Reason = event.WindowExpired
 		}
 		var err error
 		if b.Boundary, err = event.ParseID(parts[0]); err != nil {
@@ -71,7 +74,7 @@ func readBreaks(text string, failover Failover) ([]eventlog.Break, error) {
 		if b.Reach, err = event.ParseID(parts[1]); err != nil {
 			return nil, oddReply(err)
 		}
-		if b.Reason == event.LogRewound || failover == Cautious {
+		if b.Reason != event.LogUncertain || failover == Cautious {
 			out = append(out, b)
 		}
 	}

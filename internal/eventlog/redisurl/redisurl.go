@@ -81,7 +81,7 @@ func parseServers(raw, scheme string) (Place, error) {
 		}
 		t.Addr = withPort(t.Addr, "6379")
 		if slices.ContainsFunc(p.Servers, func(o Server) bool { return o.Addr == t.Addr && o.DB == t.DB }) {
-			return Place{}, fmt.Errorf("the list names the server %s twice", t.Addr)
+			return Place{}, errors.New("the list names a server twice")
 		}
 		p.Servers = append(p.Servers, t)
 	}
@@ -174,7 +174,7 @@ func parseDB(path string) (int, error) {
 	}
 	db, err := strconv.ParseUint(path, 10, 16)
 	if err != nil {
-		return 0, fmt.Errorf("%q is not a database number: want redis://host/0", path)
+		return 0, errors.New("what follows the host is not a database number: want redis://host/0")
 	}
 	return int(db), nil
 }

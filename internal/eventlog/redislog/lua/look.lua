@@ -62,13 +62,46 @@ local function run_id()
   return string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
 end
 
+-- member is the server's name in its cluster, or empty.
+local clustered
+local function member()
+  if not clustered then
+    local on = string.find(redis.call('INFO', 'cluster'), 'cluster_enabled:1', 1, true)
+    clustered = on and redis.call('CLUSTER', 'MYID') or ''
+  end
+  return clustered
+end
+
+-- process is what the record says of the server: its run, and its name in a
+-- cluster.
+local function process()
+  if member() == '' then return run_id() end
+  return run_id() .. ' ' .. member()
+end
+
+-- moved_here: in a cluster, did the slot move here? It did if the member that
+-- had it is a master still. After a failover it is a replica, or is gone, and
+-- this server's ID before is that one's.
+local function moved_here(st)
+  local from = string.match(st.f.run, ' (%x+)$')
+  if not from or member() == '' or from == member() or server().second == st.f.replid then return false end
+  for line in string.gmatch(redis.call('CLUSTER', 'NODES'), '[^\n]+') do
+    local id, flags = string.match(line, '^(%x+) %S+ (%S+)')
+    if id == from then
+      return string.find(flags, 'master', 1, true) ~= nil and not string.find(flags, 'fail', 1, true)
+    end
+  end
+  return false
+end
+
 -- proven: does anything show that this server, whose replication ID is new,
 -- lost nothing? A second ID says that it descends from another: it was
 -- promoted, or has loaded a snapshot. A server that nobody replicates drops
 -- its ID after an hour, as the same process.
 local function proven(st)
+  if moved_here(st) then return true end
   if not string.match(server().second, '^0+$') then return false end
-  if st.f.run == run_id() then return true end
+  if st.f.run == process() then return true end
   return string.find(redis.call('INFO', 'persistence'), 'aof_enabled:1', 1, true) ~= nil
 end
 
@@ -111,7 +144,7 @@ local function add_break(st, boundary, reach, why)
     local a, b = kept[1], kept[2]
     b.boundary = later(a.boundary, b.boundary)
     b.reach = later(a.reach, b.reach)
-    if a.why == 'w' then b.why = 'w' end
+    if a.why == 'w' or b.why == 'u' then b.why = a.why end
     table.remove(kept, 1)
   end
   write_breaks(st, kept)
@@ -122,7 +155,9 @@ local function xinfo(key)
   for i = 1, #r, 2 do
     if r[i] == 'length' then s.length = r[i + 1]
     elseif r[i] == 'last-generated-id' then s.head = r[i + 1]
-    elseif r[i] == 'entries-added' then s.added = r[i + 1] end
+    elseif r[i] == 'entries-added' then s.added = r[i + 1]
+    elseif r[i] == 'max-deleted-entry-id' then s.deleted = r[i + 1]
+    elseif r[i] == 'first-entry' and r[i + 1] then s.first = r[i + 1][1] end
   end
   return s
 end
@@ -179,6 +214,17 @@ local function replaced(st, s, missing)
   return s.made or order < 0 or s.added < added or (order > 0) ~= (s.added > added) or missing < 0
 end
 
+-- tear notes that someone has deleted entries between others: a cursor whose
+-- entry is held proves nothing any more if one of those may have come after it.
+-- To trim takes only from the front and doesn't move the highest deleted ID.
+local function tear(st, s)
+  if not s.first or cmp(s.deleted, s.first) < 0 then return end
+  for _, b in ipairs(read_breaks(st)) do
+    if b.why == 'd' and cmp(b.boundary, s.deleted) >= 0 then return end
+  end
+  add_break(st, s.deleted, '0-0', 'd')
+end
+
 -- compare finds out what happened since the last look.
 local function compare(st, s)
   local missing = s.added - s.length - tonumber(st.f.removed)
@@ -190,6 +236,7 @@ local function compare(st, s)
     set(st, 'since', s.head)
     set(st, 'removed', text(s.added - s.length))
     st.foreign = missing
+    tear(st, s)
   end
   if redis.call('HGET', st.gone, '') ~= st.f.founded then -- the notes were deleted
     set(st, 'since', s.head)
@@ -223,7 +270,7 @@ local function look(key, rec, gone)
   set(st, 'added', text(s.added))
   if st.f.replid ~= server().replid then
     set(st, 'replid', server().replid)
-    set(st, 'run', run_id())
+    set(st, 'run', process())
   end
   flush(st)
   return st

@@ -14,7 +14,7 @@ local function fresh_head(above)
 end
 local list, latest = read_breaks(st), nil
 for _, b in ipairs(list) do
-  if b.epoch == epoch() then latest = b end
+  if b.epoch == epoch() and b.why ~= 'd' then latest = b end
 end
 if latest then
   if latest.why == 'u' and not CAUTIOUS then -- a suspicion turns out to be true
