@@ -2,6 +2,7 @@ package redislog
 
 import (
 	"context"
+	"math"
 	"slices"
 
 	"downlink/internal/event"
@@ -14,13 +15,16 @@ func (l *Log) Range(ctx context.Context, shard int, after, upTo event.ID, maxByt
 	if err != nil {
 		return eventlog.Page{}, err
 	}
-	return l.rangeOf(ctx, callRange, s, after, upTo, maxBytes)
+	return l.rangeOf(ctx, callRange, s, after, upTo, limits{maxBytes, math.MaxInt})
 }
 
-func (l *Log) rangeOf(ctx context.Context, call callName, s *shard, after, upTo event.ID, maxBytes int) (eventlog.Page, error) {
+// limits are how much a page holds at most, about: at least one entry.
+type limits struct{ bytes, entries int }
+
+func (l *Log) rangeOf(ctx context.Context, call callName, s *shard, after, upTo event.ID, most limits) (eventlog.Page, error) {
 	page := eventlog.Page{Through: upTo}
-	for left := maxBytes; after.Less(upTo); {
-		count := l.pages.count(left, 1)
+	for left := most.bytes; after.Less(upTo); {
+		count := min(l.pages.count(left, 1), int64(most.entries-len(page.Entries)))
 		cmd := s.home.b().Xrange().Key(s.stream).Start(startOf(after)).End(upTo.String()).Count(count).Build()
 		reply, err := s.home.do(ctx, call, cmd)
 		if err != nil {
@@ -47,7 +51,7 @@ func (l *Log) rangeOf(ctx context.Context, call callName, s *shard, after, upTo 
 			return page, nil
 		}
 		after = found[len(found)-1].ID
-		if left <= 0 && after.Less(upTo) {
+		if (left <= 0 || len(page.Entries) >= most.entries) && after.Less(upTo) {
 			page.Through = after
 			return page, nil
 		}

@@ -107,16 +107,11 @@ func (l *Log) plan(ctx context.Context, s *shard, state eventlog.State, due even
 			return p, nil
 		}
 	}
-	page, err := l.rangeOf(ctx, callSweep, s, state.Swept, due, sweepBytes)
+	page, err := l.rangeOf(ctx, callSweep, s, state.Swept, due, limits{sweepBytes, sweepEntries})
 	if err != nil {
 		return step{}, err
 	}
-	p := step{to: page.Through, notes: make(map[string]event.ID)}
-	if len(page.Entries) > sweepEntries {
-		page.Entries = page.Entries[:sweepEntries]
-		p.to = page.Entries[sweepEntries-1].ID
-	}
-	p.entries = len(page.Entries)
+	p := step{to: page.Through, entries: len(page.Entries), notes: make(map[string]event.ID)}
 	for i := range page.Entries {
 		// Nobody can be told of an entry whose device can't be read.
 		if target := page.Entries[i].Event.Target; target != "" {
@@ -170,9 +165,10 @@ func (l *Log) remove(ctx context.Context, s *shard, state eventlog.State, p step
 	if err != nil {
 		return 0, err
 	}
-	n, err := reply.AsInt64()
-	if err != nil {
+	counts, err := reply.AsIntSlice()
+	if err != nil || len(counts) != 2 {
 		return 0, oddReply(err)
 	}
-	return max(int(n), 0), nil
+	s.foreign.Add(uint64(counts[1]))
+	return int(counts[0]), nil
 }
