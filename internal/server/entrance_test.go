@@ -194,7 +194,9 @@ func (w way) insist(t *testing.T, streams int) (answer func() string) {
 			case <-time.After(time.Millisecond):
 				if _, n := w.Count(); n == streams {
 					return func() string {
-						_ = <-said // nil, or answered sees it too
+						if err := <-said; err != nil {
+							return err.Error()
+						}
 						return answered(t, r)
 					}
 				}
