@@ -290,6 +290,7 @@ func TestAuthorityFilesThatCannotBeUsed(t *testing.T) {
 		"damaged":              {pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("x")}), nil, "damaged"},
 		"list: a certificate":  {good, good, "CERTIFICATE"},
 		"list: rubbish":        {good, []byte("x"), "damaged"},
+		"list: version 1":      {good, []byte(listOfVersion1), "crlnumber"},
 		"list: empty":          {good, []byte{}, "damaged"},
 		"list: cut off":        {good, slices.Concat(list, list[:len(list)-30]), "damaged"},
 		"list: forged":         {good, impostor.Revoke(nil), "not signed by"},
@@ -352,3 +353,12 @@ func FuzzLists(f *testing.F) {
 		}
 	})
 }
+
+// listOfVersion1 is what openssl makes where its configuration has no crlnumber.
+const listOfVersion1 = `-----BEGIN X509 CRL-----
+MIGdMEQwCgYIKoZIzj0EAwIwGDEWMBQGA1UEAwwNUE9TIGF1dGhvcml0eRcNMjYw
+MTAxMDAwMDAwWhcNMjYwMTAyMDAwMDAwWjAKBggqhkjOPQQDAgNJADBGAiEA7+Qi
+rOGP2/Remd+flm+VVZqkVITnWtE2G4ux6/EJNA4CIQDQr9RH6tT4CQgI4GBXd5Mc
+g8jV+60/KEQK33pxsWwGTA==
+-----END X509 CRL-----
+`

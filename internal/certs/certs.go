@@ -66,9 +66,9 @@ func (p *Pair) Trouble(now time.Time) string {
 	leaf := p.now.Load().cert.Leaf
 	switch {
 	case now.After(leaf.NotAfter):
-		return "the certificate in " + p.certFile + " expired at " + leaf.NotAfter.UTC().Format(time.RFC3339) + ": devices refuse it"
+		return "the certificate in " + p.certFile + " expired at " + leaf.NotAfter.UTC().Format(time.RFC3339) + ": clients refuse it"
 	case now.Before(leaf.NotBefore):
-		return "the certificate in " + p.certFile + " is not valid before " + leaf.NotBefore.UTC().Format(time.RFC3339) + ": devices refuse it"
+		return "the certificate in " + p.certFile + " is not valid before " + leaf.NotBefore.UTC().Format(time.RFC3339) + ": clients refuse it"
 	}
 	return ""
 }

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
 )
@@ -124,5 +125,36 @@ func TestTrouble(t *testing.T) {
 		if got := p.Trouble(now.Add(at)); (got == "") != (want == "") || !strings.Contains(got, want) {
 			t.Errorf("at %v: %q", at, got)
 		}
+	}
+}
+
+// TestBackendMetrics: each port's certificate has a gauge of its own.
+func TestBackendMetrics(t *testing.T) {
+	until := time.Now().Add(time.Hour).Truncate(time.Second)
+	dir := t.TempDir()
+	certFile, keyFile := filepath.Join(dir, "cert"), filepath.Join(dir, "key")
+	cert, key := newPair(t, "x", until.Add(-2*time.Hour), until)
+	put(t, certFile, cert)
+	put(t, keyFile, key)
+	reg := prometheus.NewRegistry()
+	NewMetrics(reg)
+	if _, err := Open(certFile, keyFile, NewBackendMetrics(reg)); err != nil {
+		t.Fatal(err)
+	}
+	found, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range found {
+		want := 0.0
+		if f.GetName() == "downlink_backend_tls_certificate_expiry_timestamp_seconds" {
+			want = float64(until.Unix())
+		}
+		if got := f.GetMetric()[0].GetGauge().GetValue(); got != want {
+			t.Errorf("%s is %v, want %v", f.GetName(), got, want)
+		}
+	}
+	if len(found) != 3 {
+		t.Errorf("%d metrics", len(found))
 	}
 }

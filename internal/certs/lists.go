@@ -6,6 +6,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -32,6 +33,9 @@ func parseLists(data []byte, authorities []*x509.Certificate) (revocations, erro
 	found := make(revocations)
 	for i, der := range ders {
 		list, err := x509.ParseRevocationList(der)
+		if err != nil && strings.Contains(err.Error(), "unsupported crl version") { // there is no type for it
+			return nil, fmt.Errorf("can't be used: list %d is of version 1; make one of version 2 (RFC 5280), with openssl by the setting crlnumber", i+1)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("can't be used: list %d is damaged: %w", i+1, err)
 		}

@@ -74,7 +74,7 @@ func newInstruments(reg prometheus.Registerer) instruments {
 		ticket:  ticket.NewMetrics(reg),
 
 		backendAuth:  auth.NewMetrics(nil),
-		backendCerts: certs.NewMetrics(nil),
+		backendCerts: certs.NewBackendMetrics(reg),
 	}
 }
 
