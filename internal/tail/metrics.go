@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
@@ -24,7 +25,7 @@ type Metrics struct {
 	available    *prometheus.GaugeVec
 
 	mu     sync.Mutex
-	logged map[eventlog.Fault]bool // each kind is logged once
+	logged map[eventlog.Fault]time.Time // when each kind was logged last
 }
 
 // NewMetrics registers the metrics; reg may be nil.
@@ -48,7 +49,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		available: with.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "downlink_log_available", Help: "1 while the log of this group of shards can be read, else 0.",
 		}, []string{"group"}),
-		logged: make(map[eventlog.Fault]bool),
+		logged: make(map[eventlog.Fault]time.Time),
 	}
 	for _, r := range []event.Reason{event.LogRewound, event.LogUncertain, event.WindowExpired} {
 		m.resets.WithLabelValues(string(r))
@@ -70,8 +71,11 @@ func (m *Metrics) reachable(group int, yes bool) {
 	m.available.WithLabelValues(strconv.Itoa(group)).Set(value)
 }
 
-// dispatched counts entries, and logs each kind of fault once: whoever writes
-// rubbish into the log writes a lot of it.
+// faultEvery is how often a kind of fault is logged: whoever writes rubbish into
+// the log writes a lot of it, and who looks for one event finds it at night.
+const faultEvery = time.Minute
+
+// dispatched counts entries, and logs faults.
 func (m *Metrics) dispatched(b eventlog.Batch, log *slog.Logger) {
 	m.Entries.Add(float64(len(b.Entries)))
 	for _, e := range b.Entries {
@@ -80,11 +84,14 @@ func (m *Metrics) dispatched(b eventlog.Batch, log *slog.Logger) {
 		}
 		m.faults.WithLabelValues(string(e.Fault)).Inc()
 		m.mu.Lock()
-		first := !m.logged[e.Fault]
-		m.logged[e.Fault] = true
+		now := time.Now()
+		due := now.Sub(m.logged[e.Fault]) >= faultEvery
+		if due {
+			m.logged[e.Fault] = now
+		}
 		m.mu.Unlock()
-		if first {
-			log.Warn("a malformed entry was passed over; further ones of this kind are only counted",
+		if due {
+			log.Warn("a malformed entry was passed over; for a minute, others of this kind are only counted",
 				"kind", e.Fault, "shard", b.Shard, "id", e.ID)
 		}
 	}
