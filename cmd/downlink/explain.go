@@ -74,6 +74,13 @@ type heard struct {
 	err error
 }
 
+// said reports whether a gateway has answered, if only that it can't tell.
+func (h heard) said() bool {
+	_, never := errors.AsType[*coded](h.err)
+	_, notNow := errors.AsType[*temporary](h.err)
+	return h.Report != nil || never || notNow
+}
+
 // once leaves out gateways that answer under several addresses.
 func once(answers []heard) []heard {
 	seen := map[string]bool{}

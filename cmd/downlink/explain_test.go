@@ -115,6 +115,33 @@ func TestAFleetFitsOnOneScreen(t *testing.T) {
 	}
 }
 
+// TestWhereNothingIsKnown it is said where to look.
+func TestWhereNothingIsKnown(t *testing.T) {
+	now := time.Now()
+	ready := explain.Gateway{Name: "g", Ready: true}
+	expired := explain.Gateway{Name: "g", Ready: true, Troubles: []string{"the certificate expired"}}
+	stream := []explain.Session{{Kind: "stream", Since: now, State: "live"}}
+	refused := []explain.Happening{{What: "refused", Word: "accept_rate", First: now, Last: now, Times: 1}}
+	const running = "Is a gateway running there"
+	for name, c := range map[string]struct {
+		heard     heard
+		want, not string
+	}{
+		"connected": {heard{Report: &explain.Report{Time: now, Gateway: ready, Sessions: stream}}, nothingComes + "\n  Then it isn't", nothingIsKnown},
+		"refused":   {heard{Report: &explain.Report{Time: now, Gateway: ready, Trail: refused}}, "accept_rate\n", nothingIsKnown},
+		"absent":    {heard{Report: &explain.Report{Time: now, Gateway: ready}}, nothingIsKnown + "\n  No request", "TROUBLE"},
+		"trouble":   {heard{Report: &explain.Report{Time: now, Gateway: expired}}, "TROUBLE: the certificate expired\n", running},
+		"silent":    {heard{err: errors.New("no answer: connection refused")}, running, nothingIsKnown},
+		"starting":  {heard{err: refusalOf(503, []byte(`{"title":"The log can't be reached"}`))}, "The log can't be reached", running},
+	} {
+		var out strings.Builder
+		_ = (&explainCmd{Device: "a"}).tell(&out, findings{Device: "a", Gateways: once([]heard{c.heard})})
+		if text := out.String(); !strings.Contains(text, c.want) || strings.Contains(text, c.not) {
+			t.Errorf("%s: want %q, not %q:\n%s", name, c.want, c.not, text)
+		}
+	}
+}
+
 // TestWhatExplainEndsWith: a script can tell "not connected" from "nobody knows".
 func TestWhatExplainEndsWith(t *testing.T) {
 	there := heard{Report: &explain.Report{Sessions: []explain.Session{{}}}}

@@ -121,13 +121,13 @@ func (p *page) gateways() {
 		switch r := h.Report; {
 		case r == nil:
 			p.line("%s: %s", h.Backend, visible(h.Error))
-		case r.Gateway.Ready && len(r.Sessions) == 0:
+		case r.Gateway.Ready && len(r.Sessions) == 0 && len(r.Gateway.Troubles) == 0:
 			others = append(others, p.nameOf(h))
 		default:
 			p.gateway(h)
 		}
 	}
-	if len(p.names) == 0 {
+	if len(p.names) == 0 && !slices.ContainsFunc(p.f.Gateways, heard.said) {
 		p.line("\nIs a gateway running there, and is --backend its back-end port (backend_listen)?")
 	}
 	if len(others) > 0 {
@@ -143,6 +143,9 @@ func (p *page) gateway(h heard) {
 		state = "NOT ready: " + visible(g.Why)
 	}
 	p.line("%s (%s, devices at %s): %s", visible(g.Name), h.Backend, visible(g.Address), state)
+	for _, why := range g.Troubles {
+		p.line("  TROUBLE: %s", visible(why))
+	}
 	for _, s := range h.Report.Sessions {
 		p.session(s, h.Report)
 	}
@@ -260,6 +263,9 @@ func (p *page) advice(all []memory) {
 			break
 		}
 	}
+	if len(words) == 0 {
+		words = p.silence()
+	}
 	for _, word := range words {
 		said := operate.Advice(word)
 		if len(said) == 0 {
@@ -269,6 +275,25 @@ func (p *page) advice(all []memory) {
 		for _, paragraph := range said {
 			p.b.WriteString(wrapped(paragraph, "  "))
 		}
+	}
+}
+
+// Headings of the troubleshooting page for when no word is known.
+const (
+	nothingComes   = "Connected, and an event doesn't come"
+	nothingIsKnown = "Not connected, and nothing is known of it"
+)
+
+// silence is what to read where nothing has happened that would explain it.
+func (p *page) silence() []string {
+	answers := slices.ContainsFunc(p.f.Gateways, func(h heard) bool { return h.Report != nil })
+	switch {
+	case p.f.Connected:
+		return []string{nothingComes}
+	case answers:
+		return []string{nothingIsKnown}
+	default:
+		return nil
 	}
 }
 

@@ -27,6 +27,7 @@ type Options struct {
 	Version  string
 	Address  string                       // of the devices' port
 	Ready    func() (ok bool, why string) // whether devices are served
+	Troubles func() []string              // what keeps devices away all the same; nil: nothing
 	Shards   interface {
 		Of(device string) *shard.Shard
 	}
@@ -69,6 +70,9 @@ func (h *Handler) Report(device string) *Report {
 		Trail:    happenings(proven), Claimed: happenings(claimed), Nameless: happenings(h.opts.Trail.Nameless()),
 	}
 	r.Gateway.Ready, r.Gateway.Why = h.opts.Ready()
+	if h.opts.Troubles != nil {
+		r.Gateway.Troubles = h.opts.Troubles()
+	}
 	if !position.IsZero() {
 		r.Position = position.String()
 	}

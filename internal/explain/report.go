@@ -27,6 +27,9 @@ type Gateway struct {
 	Address  string `json:"address"`       // of the devices' port, as it is bound
 	Ready    bool   `json:"ready"`         // devices are served
 	Why      string `json:"why,omitempty"` // not
+	// Troubles are what keeps devices away all the same, such as a certificate that
+	// has expired.
+	Troubles []string `json:"troubles,omitempty"`
 }
 
 // A Session is a stream, or a poll that waits for its answer.

@@ -47,7 +47,8 @@ func (g *Gateway) explainer(f *flow) *explain.Handler {
 	name, _ := os.Hostname() // without a name its address has to do
 	return explain.New(explain.Options{
 		Gateway: name, Instance: g.instance, Version: g.opts.Version, Address: g.DeviceAddr().String(), Ready: g.Ready,
-		Shards: f.shards, Revoked: f.revoked.Has, Trail: f.trail,
+		Troubles: g.identity.troubles,
+		Shards:   f.shards, Revoked: f.revoked.Has, Trail: f.trail,
 	})
 }
 
