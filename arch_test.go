@@ -63,7 +63,7 @@ var rules = map[string]rule{
 
 	// The flow, in its order.
 	"openapi": {why: "a document"},
-	"publish": {may: "event eventlog problem", mods: xtime, why: "a producer meets the log, never a session"},
+	"publish": {may: "event eventlog problem strictjson", mods: xtime, why: "a producer meets the log, never a session"},
 	"control": {may: "event eventlog problem strictjson", why: "orders meet the log, never a session"},
 	"revoked": {may: "event eventlog backoff", why: "a copy of what the log says; who is ended for it is not its business"},
 	"tail":    {may: "event eventlog backoff", why: "reads positions and pushes into its Dispatcher; what hangs behind it is not its business"},
@@ -79,7 +79,7 @@ var rules = map[string]rule{
 	"limits":  {may: "problem", why: "what caps, not who enforces it: that one gets a function"},
 	"config":  {may: "limits cors eventlog/redisurl", mods: kong + " " + yaml, why: "packages see plain Options, never the configuration"},
 	"metrics": {mods: prometheus, why: "the registry; each package keeps its own metrics"},
-	"auth":    {may: "event backoff certs", mods: gojwt, why: "turns a credential into an identity; it answers nobody"},
+	"auth":    {may: "event backoff certs strictjson", mods: gojwt, why: "turns a credential into an identity; it answers nobody"},
 	"ticket":  {may: "event problem strictjson", why: "what lets a browser in once; who may have one is decided elsewhere"},
 	"cors":    {why: "a rule of browsers; it identifies nobody"},
 	"access":  {may: "event problem auth strictjson", mods: yaml, why: "who calls the back end; it serves nothing itself"},

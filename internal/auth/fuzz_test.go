@@ -47,6 +47,9 @@ func compareValue(t *testing.T, name string, value []byte) {
 	t.Helper()
 	var text string
 	isText := value[0] == '"' && json.Unmarshal(value, &text) == nil
+	if isText && strings.Contains(text, "\uFFFD") && !bytes.Contains(value, []byte("\uFFFD")) && !bytes.Contains(bytes.ToLower(value), []byte(`\ufffd`)) {
+		isText, text = false, "" // half of a surrogate pair
+	}
 	if s, ok := stringOf(value); ok != isText || s != text {
 		t.Errorf("%q: %q %v, want %q %v", name, s, ok, text, isText)
 	}

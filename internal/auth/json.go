@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"unicode/utf8"
+
+	"downlink/internal/strictjson"
 )
 
 // members calls each with every member of a JSON object, in its order; false
@@ -105,9 +107,10 @@ func unescaped(text []byte) []byte {
 	return []byte(s)
 }
 
-// stringOf reads a value that must be a string.
+// stringOf reads a value that must be a string, of whole characters: two halves
+// that an issuer tells apart would become one name here.
 func stringOf(value []byte) (string, bool) {
-	if len(value) == 0 || value[0] != '"' {
+	if len(value) == 0 || value[0] != '"' || strictjson.HalfPair(value) {
 		return "", false
 	}
 	return string(unescaped(value)), true

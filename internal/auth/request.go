@@ -18,7 +18,8 @@ func tokenOf(r *http.Request, cookie string) (token string, offered bool, err er
 			return strings.TrimSpace(token), true, nil
 		}
 	}
-	if r.URL.RawQuery != "" && strings.Contains(r.URL.RawQuery, "access_token") {
+	// A name may be escaped.
+	if strings.Contains(r.URL.RawQuery, "access_token") || strings.Contains(r.URL.RawQuery, "%") {
 		if in := r.URL.Query()["access_token"]; len(in) > 1 {
 			return "", false, failed(TokenAmbiguous, "access_token stands several times in the URL; write it once")
 		} else if len(in) == 1 {

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"downlink/internal/problem"
+	"downlink/internal/strictjson"
 )
 
 // members calls yield for each member of the JSON object in text, with the
@@ -103,7 +104,7 @@ func unquote(raw string) (string, error) {
 	if strings.IndexByte(inner, '\\') < 0 {
 		return inner, nil
 	}
-	if loneSurrogate(inner) {
+	if strictjson.HalfPair(inner) {
 		return "", problem.New(problem.InvalidJSON, `a string holds half of a surrogate pair (\ud800 to \udfff), which is no character`)
 	}
 	var text string
@@ -111,33 +112,4 @@ func unquote(raw string) (string, error) {
 		return "", problem.New(problem.InvalidJSON, "a string can't be read")
 	}
 	return text, nil
-}
-
-// loneSurrogate reports a \u escape that is half of a pair. The standard
-// decoder would store U+FFFD instead of it.
-func loneSurrogate(inner string) bool {
-	high := -1 // where the low half would have to start
-	for i := 0; i < len(inner); i++ {
-		if inner[i] != '\\' {
-			continue
-		}
-		i++
-		if inner[i] != 'u' {
-			continue
-		}
-		// D8 to DB is a high half, DC to DF a low one.
-		hex := strings.ToLower(inner[i+1 : i+3])
-		isHigh, isLow := hex >= "d8" && hex <= "db", hex >= "dc" && hex <= "df"
-		if isLow != (high == i-1 && high >= 0) {
-			return true
-		}
-		if high >= 0 && !isLow {
-			return true
-		}
-		high = -1
-		if i += 4; isHigh {
-			high = i + 1
-		}
-	}
-	return high >= 0
 }

@@ -1,8 +1,9 @@
 // Package strictjson owns the reading of one JSON object whose members decide
 // about rights and orders. It doesn't know what they mean. Its invariant: no two
 // programs can understand an object that it accepts differently: names are
-// compared exactly, none that counts stands twice, and the text is UTF-8.
-// (encoding/json takes "DEVICE" for "device", and the last of two.)
+// compared exactly, none that counts stands twice or holds half a character, and
+// the text is UTF-8. (encoding/json takes "DEVICE" for "device", the last of two,
+// and U+FFFD for half of a surrogate pair.)
 package strictjson
 
 import (
@@ -67,11 +68,38 @@ func read(data []byte, members map[string]any, all bool) error {
 			return &Error{Twice, name}
 		}
 		seen[name] = true
-		if json.Unmarshal(value, into) != nil {
+		if HalfPair(value) || json.Unmarshal(value, into) != nil {
 			return &Error{WrongKind, name}
 		}
 	}
 	return nil
+}
+
+// HalfPair reports whether a string in valid JSON holds a \u escape that is half
+// of a surrogate pair, which is no character. encoding/json reads each of them as
+// U+FFFD: what differs in another program would be equal here.
+func HalfPair[T ~string | ~[]byte](text T) bool {
+	due := -1 // where the low half of a pair has to stand
+	for i := 0; i < len(text); i++ {
+		if text[i] != '\\' {
+			continue
+		}
+		at := i
+		if i++; text[i] != 'u' {
+			continue
+		}
+		// D8 to DB is a high half, DC to DF a low one.
+		half := text[i+1]|0x20 == 'd' && text[i+2] >= '8'
+		low := half && text[i+2]|0x20 >= 'c'
+		if due >= 0 && due != at || low != (due == at) {
+			return true
+		}
+		if due = -1; half && !low {
+			due = at + len(`\uD800`)
+		}
+		i += 4
+	}
+	return due >= 0
 }
 
 func clip(name string) string {

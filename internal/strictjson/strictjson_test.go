@@ -21,6 +21,9 @@ func TestRead(t *testing.T) {
 		`{"n":1.5}`:                             {WrongKind, "n"},
 		`{"n":99999999999999999999}`:            {WrongKind, "n"},
 		`{"list":["y",1]}`:                      {WrongKind, "list"},
+		`{"a":"\ud83d\ude00"}`:                  {},
+		`{"a":"\ud83d"}`:                        {WrongKind, "a"},
+		`{"list":["\ud83d","\ude00"]}`:          {WrongKind, "list"},
 		``:                                      {Fault: NoObject},
 		` `:                                     {Fault: NoObject},
 		`null`:                                  {Fault: NoObject},
@@ -50,6 +53,19 @@ func TestPick(t *testing.T) {
 	}
 	if err := Pick([]byte(`{"a":"x","a":"x"}`), map[string]any{"a": &a}); err == nil {
 		t.Error("a member that counts stands twice, and the object is taken")
+	}
+}
+
+func TestHalfPair(t *testing.T) {
+	for text, want := range map[string]bool{
+		``: false, `"\\ud800"`: false, `"\u00e9\n\"\/"`: false, `"\ud7ff\ue000"`: false,
+		`"\ud83d\ude00"`: false, `"\uD83D\uDE00\uD83D\uDE00"`: false, `["\udbff\udfff","\n"]`: false,
+		`"\ud800"`: true, `"\uDFFF"`: true, `"\udbff\udbff\udfff"`: true, `"\ude00\ud83d"`: true, `"\ud83dx\ude00"`: true,
+		`"\ud83d\n"`: true, `"\ud83d\n\u0041"`: true, `"\ud83d\u0041"`: true, `["\ud83d","\ude00"]`: true, `"\\\ud800"`: true,
+	} {
+		if got := HalfPair(text); got != want || HalfPair([]byte(text)) != want {
+			t.Errorf("%s: %v", text, got)
+		}
 	}
 }
 

@@ -70,7 +70,8 @@ type Entry struct {
 
 // Offered reports whether a request has a ticket.
 func Offered(r *http.Request) bool {
-	return strings.Contains(r.URL.RawQuery, parameter) && r.URL.Query().Has(parameter)
+	query := r.URL.RawQuery // in which the name may be escaped
+	return (strings.Contains(query, parameter) || strings.Contains(query, "%")) && r.URL.Query().Has(parameter)
 }
 
 // parameter of the URL that holds a ticket.

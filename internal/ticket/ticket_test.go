@@ -315,7 +315,7 @@ func TestWhatIsNoTicket(t *testing.T) {
 			t.Errorf("%s as cookie: %v", name, err)
 		}
 	}
-	for url, want := range map[string]bool{"/events?ticket=" + good: true, "/events?ticket": true, "/events?a=ticket": false, "/events": false, "/ticket": false} {
+	for url, want := range map[string]bool{"/events?ticket=" + good: true, "/events?ticket": true, "/events?tick%65t=x": true, "/events?a=ticket": false, "/events?a=%65": false, "/events": false, "/ticket": false} {
 		if got := Offered(httptest.NewRequest("GET", url, nil)); got != want {
 			t.Errorf("%s offers a ticket: %v", url, got)
 		}
@@ -421,6 +421,7 @@ func TestOrders(t *testing.T) {
 		"nothing":       {f, anyone, ``, 400, "invalid-json"},
 		"two":           {f, anyone, `{"device":"a"}{"device":"b"}`, 400, "invalid-json"},
 		"unknown":       {f, anyone, `{"device":"a","ttl":1}`, 400, "unknown-member"},
+		"half a pair":   {f, anyone, `{"device":"\ud83d"}`, 400, "invalid-ticket"},
 		"other case":    {f, anyone, `{"Device":"a"}`, 400, "unknown-member"},
 		"twice":         {f, anyone, `{"device":"b","device":"a"}`, 400, "duplicate-member"},
 		"no UTF-8":      {f, anyone, "{\"device\":\"a\xff\"}", 400, "invalid-json"},
