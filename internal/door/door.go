@@ -152,6 +152,10 @@ func (d *Door) acceptable(w http.ResponseWriter, r *http.Request, as Dialect) bo
 		d.Reject(w, r, as, "", &RefusedError{http.StatusMethodNotAllowed, "events are read with GET; publish on the back-end listener"})
 		return false
 	}
+	if !readable(r.URL.RawQuery) {
+		d.Reject(w, r, as, "", &RefusedError{http.StatusBadRequest, "the URL's query can't be read: write % as %25 and ; as %3B"})
+		return false
+	}
 	if !accepts(r.Header.Values("Accept"), as.Media) {
 		d.Reject(w, r, as, "", &RefusedError{http.StatusNotAcceptable, "this endpoint sends " + as.Media + " only; ask for it in Accept, or leave Accept out"})
 		return false

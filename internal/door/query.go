@@ -23,3 +23,14 @@ func eachParameter(query string, f func(name, value string)) {
 		}
 	}
 }
+
+// readable reports whether every parameter of a query can be read. What can't
+// be is passed over by net/url, and a credential that was passed over would let
+// a weaker one decide.
+func readable(query string) bool {
+	if !strings.ContainsAny(query, "%;") {
+		return true
+	}
+	_, err := url.ParseQuery(query)
+	return err == nil
+}

@@ -21,3 +21,14 @@ func FuzzQuery(f *testing.F) {
 		}
 	})
 }
+
+func TestReadable(t *testing.T) {
+	for query, want := range map[string]bool{
+		"": true, "device=a&b": true, "a=%3B%25": true, "a%20b=c": true, "&&": true,
+		"a=%": false, "a=%zz&device=b": false, "%zz=1": false, "a=b;c=d": false, "x&a;b": false,
+	} {
+		if readable(query) != want {
+			t.Errorf("%q: %v", query, !want)
+		}
+	}
+}

@@ -104,6 +104,8 @@ func TestWhatIsNotAStream(t *testing.T) {
 		{"two devices", "GET", "/events?device=a&device=b", nil, 400, "once"},
 		{"broadcast as device", "GET", "/events?device=*", nil, 400, "device"},
 		{"group as device", "GET", "/events?device=@g", nil, 400, "device"},
+		{"a broken escape", "GET", "/events?device=a&ticket=%zz", nil, 400, "%25"},
+		{"a semicolon", "GET", "/events?device=a&access_token=b;c", nil, 400, "%3B"},
 		{"control character", "GET", "/events?device=a%0Ab", nil, 400, "U+000A"},
 		{"too long", "GET", "/events?device=" + strings.Repeat("x", 129), nil, 400, "128"},
 		{"empty group", "GET", "/events?device=a&group=", nil, 400, "group"},
