@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/pprof"
+	"path"
 	"slices"
 	"strings"
 
@@ -22,7 +23,19 @@ func Device(routes []Route, ready Ready) http.Handler {
 		mux.Handle(r.Path, r.Handler)
 	}
 	health(mux, ready)
-	return prompt(mux)
+	return prompt(exact(mux))
+}
+
+// exact refuses what http.ServeMux would redirect to the cleaned path (//events,
+// /x/../events): the redirect repeats the query, in which a token may stand.
+func exact(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if path.Clean("/"+r.URL.Path) != r.URL.Path {
+			http.NotFound(w, r)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // A Route is what is served at a path of one of the ports.

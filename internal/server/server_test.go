@@ -193,6 +193,22 @@ func TestHealth(t *testing.T) {
 	}
 }
 
+// TestPathsAreExact: what is served elsewhere isn't redirected to, with a token
+// that may stand in the URL.
+func TestPathsAreExact(t *testing.T) {
+	events := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "events") })
+	h := Device([]Route{{Path: "/events", Handler: events}}, func() (bool, string) { return true, "" })
+	for path, want := range map[string]int{
+		"/events": 200, "/%65vents": 200, "//events": 404, "/./events": 404, "/x/../events": 404, "/events/": 404, "/events//": 404, "//evil.example/..": 404,
+	} {
+		a := httptest.NewRecorder()
+		h.ServeHTTP(a, httptest.NewRequest("GET", "http://x"+path+"?access_token=marker", nil))
+		if a.Code != want || strings.Contains(a.Body.String(), "marker") || a.Header().Get("Location") != "" {
+			t.Errorf("%s: %d %s %v", path, a.Code, a.Body, a.Header())
+		}
+	}
+}
+
 // TestBodiesThatNobodyAskedFor: a client that promises a body and doesn't send
 // it gets its answer and its end all the same.
 func TestBodiesThatNobodyAskedFor(t *testing.T) {
