@@ -33,7 +33,7 @@ func StartPair(tb testing.TB, opts ...RedisOption) *Pair {
 		p.Sentinels = append(p.Sentinels, StartRedis(tb, asSentinel(), RedisConfig(
 			fmt.Sprintf("sentinel monitor %s %s %s 2", MasterSet, host, port),
 			"sentinel down-after-milliseconds "+MasterSet+" 1000",
-			"sentinel failover-timeout "+MasterSet+" 5000",
+			"sentinel failover-timeout "+MasterSet+" 2000",
 		)))
 	}
 	for _, s := range p.Sentinels {
