@@ -15,14 +15,15 @@ import (
 type Policy struct {
 	origins map[string]bool
 	any     bool // every origin, without credentials
+	metrics *Metrics
 }
 
 // Any is the origin that stands for all, without credentials.
 const Any = "*"
 
 // New takes origins as Fault accepts them.
-func New(origins []string) *Policy {
-	p := &Policy{origins: make(map[string]bool, len(origins))}
+func New(origins []string, m *Metrics) *Policy {
+	p := &Policy{origins: make(map[string]bool, len(origins)), metrics: m}
 	for _, o := range origins {
 		p.any = p.any || o == Any
 		p.origins[o] = true
@@ -74,8 +75,9 @@ const (
 	maxAge = "7200"
 )
 
-// Wrap is next for the pages that may.
-func (p *Policy) Wrap(next http.Handler) http.Handler {
+// Wrap is next for the pages that may. Of each that may not refused is told, since
+// its browser shows nobody why; nil: nobody is.
+func (p *Policy) Wrap(next http.Handler, refused func(*http.Request)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !p.any && len(p.origins) > 0 {
 			w.Header().Set("Vary", "Origin") // what a cache keeps of it isn't for everybody
@@ -86,6 +88,10 @@ func (p *Policy) Wrap(next http.Handler) http.Handler {
 			return
 		}
 		if !p.greet(w.Header(), values, r) {
+			p.metrics.refused.Inc()
+			if refused != nil {
+				refused(r)
+			}
 			http.Error(w, "pages of this origin may not read this; who runs the gateway can list it in cors_origins", http.StatusForbidden)
 			return
 		}

@@ -6,6 +6,8 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
 // ask is the answer to a request from an origin; "" sends none. The handler
@@ -16,7 +18,7 @@ func ask(p *Policy, method, target string, header ...string) *httptest.ResponseR
 		r.Header.Add(header[i], header[i+1])
 	}
 	a := httptest.NewRecorder()
-	p.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })).ServeHTTP(a, r)
+	p.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }), nil).ServeHTTP(a, r)
 	return a
 }
 
@@ -54,7 +56,7 @@ func TestWhoMayRead(t *testing.T) {
 		{[]string{"*"}, "https://shop.example", 418, "*"},
 		{[]string{"*"}, "null", 418, "*"},
 	} {
-		a := ask(New(c.origins), "GET", "http://gateway.test/events", "Origin", c.origin)
+		a := ask(New(c.origins, NewMetrics(nil)), "GET", "http://gateway.test/events", "Origin", c.origin)
 		if a.Code != c.status || a.Header().Get("Access-Control-Allow-Origin") != c.allowed {
 			t.Errorf("%q of %v: %d %v", c.origin, c.origins, a.Code, a.Header())
 		}
@@ -67,21 +69,21 @@ func TestWhoMayRead(t *testing.T) {
 			t.Errorf("%q of %v: %v", c.origin, c.origins, a.Header())
 		}
 	}
-	if a := ask(New(listed), "GET", "http://gateway.test/events", "Origin", listed[0], "Origin", listed[0]); a.Code != 403 {
+	if a := ask(New(listed, NewMetrics(nil)), "GET", "http://gateway.test/events", "Origin", listed[0], "Origin", listed[0]); a.Code != 403 {
 		t.Errorf("two origins: %d", a.Code)
 	}
 	for _, c := range []struct {
 		origins []string
 		vary    string
 	}{{listed, "Origin"}, {nil, ""}, {[]string{"*"}, ""}} {
-		if a := ask(New(c.origins), "GET", "http://gateway.test/events"); a.Code != 418 || a.Header().Get("Vary") != c.vary {
+		if a := ask(New(c.origins, NewMetrics(nil)), "GET", "http://gateway.test/events"); a.Code != 418 || a.Header().Get("Vary") != c.vary {
 			t.Errorf("no origin, %v: %d %v", c.origins, a.Code, a.Header())
 		}
 	}
 }
 
 func TestPreflight(t *testing.T) {
-	p := New([]string{"https://shop.example"})
+	p := New([]string{"https://shop.example"}, NewMetrics(nil))
 	for _, c := range []struct {
 		origin, method string
 		status         int
@@ -117,7 +119,7 @@ func TestAbroad(t *testing.T) {
 	} {
 		r := httptest.NewRequest("GET", "http://gateway.test/events", nil)
 		r.Header.Set("Origin", c.origin)
-		if got := New(c.origins).Abroad(r); got != c.want {
+		if got := New(c.origins, NewMetrics(nil)).Abroad(r); got != c.want {
 			t.Errorf("%+v: %v", c, got)
 		}
 	}
@@ -150,7 +152,7 @@ func FuzzOrigin(f *testing.F) {
 	for _, seed := range []string{"https://shop.example", "https://shop.example.evil.example", "http://gateway.test:80", "null", "http://gateway.test@evil.example"} {
 		f.Add(seed)
 	}
-	p := New([]string{"https://shop.example"})
+	p := New([]string{"https://shop.example"}, NewMetrics(nil))
 	f.Fuzz(func(t *testing.T, origin string) {
 		a := ask(p, "GET", "http://gateway.test/events", "Origin", origin)
 		if a.Code == http.StatusForbidden || origin == "https://shop.example" {
@@ -161,4 +163,19 @@ func FuzzOrigin(f *testing.F) {
 			t.Errorf("%q is let in", origin)
 		}
 	})
+}
+
+// TestWhoIsToldOfARefusedPage: its browser tells nobody.
+func TestWhoIsToldOfARefusedPage(t *testing.T) {
+	p := New([]string{"https://shop.example"}, NewMetrics(nil))
+	var told []string
+	h := p.Wrap(http.NotFoundHandler(), func(r *http.Request) { told = append(told, r.Header.Get("Origin")) })
+	for _, origin := range []string{"https://shop.example", "null", "https://evil.example"} {
+		r := httptest.NewRequest(http.MethodGet, "/events", nil)
+		r.Header.Set("Origin", origin)
+		h.ServeHTTP(httptest.NewRecorder(), r)
+	}
+	if strings.Join(told, " ") != "null https://evil.example" || testutil.ToFloat64(p.metrics.refused) != 2 {
+		t.Errorf("told of %q, counted %v", told, testutil.ToFloat64(p.metrics.refused))
+	}
 }

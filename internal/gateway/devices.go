@@ -3,6 +3,7 @@ package gateway
 import (
 	"net/http"
 	"os"
+	"strings"
 
 	"downlink/internal/door"
 	"downlink/internal/explain"
@@ -56,6 +57,13 @@ func (g *Gateway) explainer(f *flow) *explain.Handler {
 
 func (f *flow) noteRefusal(r *http.Request, o door.Outcome) {
 	f.trail.Note(o.Device, o.Claimed, trail.Entry{Kind: trail.Refused, Word: o.Word, Detail: o.Detail, Address: r.RemoteAddr})
+}
+
+// originRefused is the word for a page that may not read what devices get.
+const originRefused = "origin"
+
+func (f *flow) noteOrigin(r *http.Request) {
+	f.trail.Note("", true, trail.Entry{Kind: trail.Refused, Word: originRefused, Detail: "of a page of " + strings.Join(r.Header["Origin"], ", "), Address: r.RemoteAddr})
 }
 
 func (f *flow) noteEnd(s *session.Session) {

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"downlink/docs/operate"
 	"downlink/internal/explain"
 	"downlink/internal/testkit"
 )
@@ -166,6 +167,33 @@ func TestExplain(t *testing.T) {
 	}
 	if status, body := testkit.Get(t, g.backend+"/v1/devices/*"); status != http.StatusBadRequest || !strings.Contains(body, "device") {
 		t.Errorf("%d %s", status, body)
+	}
+}
+
+// TestExplainTellsOfPages whose origin isn't listed: their browser shows nobody why.
+func TestExplainTellsOfPages(t *testing.T) {
+	g := run(t, testOptions(t, "file:"+t.TempDir()))
+	for _, path := range []string{"/events", "/poll"} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, g.device+path+"?device=a", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Origin", "https://shop.example")
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusForbidden {
+			t.Errorf("%s: %s", path, resp.Status)
+		}
+	}
+	r := g.report(t, "a")
+	if len(r.Nameless) != 1 || r.Nameless[0].Word != originRefused || r.Nameless[0].Times != 2 || !strings.Contains(r.Nameless[0].Detail, "https://shop.example") {
+		t.Errorf("%+v", r.Nameless)
+	}
+	if len(operate.Advice(originRefused)) == 0 {
+		t.Error("nothing is said of it in troubleshooting.md")
 	}
 }
 

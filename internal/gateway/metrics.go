@@ -7,6 +7,7 @@ import (
 	"downlink/internal/auth"
 	"downlink/internal/certs"
 	"downlink/internal/control"
+	"downlink/internal/cors"
 	"downlink/internal/door"
 	"downlink/internal/eventlog"
 	"downlink/internal/eventlog/filelog"
@@ -50,6 +51,7 @@ type instruments struct {
 	// Not registered: their names are those of the devices' port.
 	backendAuth  *auth.Metrics
 	backendCerts *certs.Metrics
+	cors         *cors.Metrics
 }
 
 func newInstruments(reg prometheus.Registerer) instruments {
@@ -73,6 +75,7 @@ func newInstruments(reg prometheus.Registerer) instruments {
 		access:  access.NewMetrics(reg),
 		ticket:  ticket.NewMetrics(reg),
 
+		cors:         cors.NewMetrics(reg),
 		backendAuth:  auth.NewMetrics(nil),
 		backendCerts: certs.NewBackendMetrics(reg),
 	}

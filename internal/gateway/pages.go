@@ -32,7 +32,7 @@ type pages struct {
 }
 
 func openPages(o Options, m instruments) (*pages, []reload.Source, error) {
-	p := &pages{origins: cors.New(o.Origins)}
+	p := &pages{origins: cors.New(o.Origins, m.cors)}
 	if o.Identity.Tickets == nil {
 		return p, nil, nil
 	}

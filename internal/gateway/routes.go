@@ -41,7 +41,13 @@ func (g *Gateway) deviceRoutes() []server.Route {
 }
 
 // forPages is h for programs and for those pages that may.
-func (g *Gateway) forPages(h http.HandlerFunc) http.Handler { return g.identity.pages.origins.Wrap(h) }
+func (g *Gateway) forPages(h http.HandlerFunc) http.Handler {
+	return g.identity.pages.origins.Wrap(h, func(r *http.Request) {
+		if f := g.flow.Load(); f != nil {
+			f.noteOrigin(r)
+		}
+	})
+}
 
 // admin is h for those who may do everything.
 func (g *Gateway) admin(h http.Handler) http.Handler { return g.identity.callers.gate.Admin(h) }
