@@ -54,6 +54,7 @@ type track struct {
 	drained bool      // the last read that was dispatched left nothing unread
 	stuck   bool      // the read was begun anew for that, and pos hasn't moved since
 	told    event.ID  // the head at which everybody was last told to resync
+	looked  event.ID  // where it stood at the last inspection that was acted on
 }
 
 func newReader(source Source, to Dispatcher, opts Options, group, total int, shards []int) *reader {
@@ -119,7 +120,7 @@ func (r *reader) begin(ctx context.Context) error {
 		if err == nil {
 			r.mu.Lock()
 			for i, f := range found {
-				r.tracks[i] = track{pos: f.State.Head, founded: f.State.Founded, fresh: asked}
+				r.tracks[i] = track{pos: f.State.Head, founded: f.State.Founded, fresh: asked, looked: f.State.Head}
 				r.to.Start(r.shards[i], f.State.Head)
 				r.opts.Orders.Doubt(r.shards[i])
 			}

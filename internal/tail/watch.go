@@ -42,7 +42,8 @@ func (r *reader) round(ctx context.Context) error {
 	defer r.reportLocked()
 	for i := range found {
 		t := &r.tracks[i]
-		if t.pos != asked[i] && found[i].Reason != event.LogRewound && found[i].State.Founded == t.founded {
+		if t.pos != asked[i] && found[i].Reason != event.LogRewound && found[i].State.Founded == t.founded &&
+			t.crossed(found[i].State) == "" {
 			t.idle = 0 // moved on meanwhile; its turn comes again
 			continue
 		}
@@ -83,6 +84,12 @@ func (r *reader) settleLocked(ctx context.Context, i int, pos event.ID, found ev
 	if state.Founded != t.founded {
 		reason = event.LogRewound // another log stands where ours stood
 	}
+	if reason == "" {
+		if reason = t.crossed(state); reason != "" {
+			r.tellLocked(i, pos, reason, state)
+			return nil
+		}
+	}
 	switch {
 	case reason != "" && pos == state.Head && pos == t.told && state.Founded == t.founded:
 		// Nothing has come since everybody was told, here.
@@ -101,8 +108,22 @@ func (r *reader) settleLocked(ctx context.Context, i int, pos event.ID, found ev
 		return r.lateLocked(ctx, i, state)
 	}
 	t.idle = 0
+	t.looked = event.Max(t.looked, pos)
 	r.stuckLocked(i, false)
 	return nil
+}
+
+// crossed is why entries may be missing that were never read: the position has
+// passed a break that wasn't there at the last look. Another gateway had read
+// or acknowledged what was lost, and said so when this one was past it already;
+// or someone removed entries before they were read.
+func (t *track) crossed(state eventlog.State) (reason event.Reason) {
+	for _, b := range state.Breaks {
+		if !b.Gap && t.looked.Less(b.Boundary) {
+			reason = b.Reason
+		}
+	}
+	return reason
 }
 
 // resetLocked tells a shard's sessions why they can't know what they missed,
@@ -116,14 +137,19 @@ func (r *reader) resetLocked(ctx context.Context, i int, pos event.ID, reason ev
 		}
 		state = marked
 	}
+	r.tellLocked(i, pos, reason, state)
+	return nil
+}
+
+// tellLocked tells a shard's sessions, and goes on from the head.
+func (r *reader) tellLocked(i int, pos event.ID, reason event.Reason, state eventlog.State) {
 	r.resets = append(r.resets, reset{r.shards[i], pos, state.Head, reason})
 	r.stuckLocked(i, false)
-	r.tracks[i] = track{pos: state.Head, founded: state.Founded, fresh: time.Now(), told: state.Head}
+	r.tracks[i] = track{pos: state.Head, founded: state.Founded, fresh: time.Now(), told: state.Head, looked: state.Head}
 	r.to.Reset(r.shards[i], state.Head, reason)
 	r.opts.Orders.Doubt(r.shards[i])
 	r.opts.Metrics.reset(reason)
 	r.restartLocked()
-	return nil
 }
 
 // A reset is what is logged of one.

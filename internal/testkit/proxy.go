@@ -12,12 +12,13 @@ import (
 // can be held up or cut while the server itself is well. Safe for concurrent use.
 type Proxy struct {
 	tb       testing.TB
-	target   string
 	listener net.Listener
 	ended    sync.WaitGroup
 
 	mu      sync.Mutex
 	changed *sync.Cond // of what follows
+	target  string
+	sent    int64 // bytes that came from the server
 	links   map[*link]struct{}
 	all     bool          // new connections are held up too
 	delay   time.Duration // before each piece of either direction
@@ -119,6 +120,19 @@ func (p *Proxy) Cut() {
 	})
 }
 
+// Retarget leads to another server from now on, and cuts every connection.
+func (p *Proxy) Retarget(target string) {
+	p.change(func() { p.target = target })
+	p.Cut()
+}
+
+// Sent is how many bytes have come from the server.
+func (p *Proxy) Sent() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.sent
+}
+
 func (p *Proxy) change(act func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -153,7 +167,10 @@ func (p *Proxy) accept() {
 		if err != nil {
 			return
 		}
-		server, err := net.Dial("tcp", p.target)
+		p.mu.Lock()
+		target := p.target
+		p.mu.Unlock()
+		server, err := net.Dial("tcp", target)
 		if err != nil {
 			client.Close() // as the server itself would refuse
 			continue
@@ -208,6 +225,8 @@ func (p *Proxy) pass(l *link, data []byte, fromClient bool) bool {
 	defer p.mu.Unlock()
 	if fromClient {
 		l.said = append(l.said[:0], data...)
+	} else {
+		p.sent += int64(len(data))
 	}
 	for l.held && !l.cut {
 		p.changed.Wait()

@@ -157,6 +157,9 @@ func (p *pipe) finish(ctx context.Context) {
 			clear(t.result.IDs)
 			t.result.Err = cmp.Or(t.result.Err, notReplicated(p.node.replicas))
 		}
+		for _, id := range t.result.IDs {
+			t.shard.acked.raise(id)
+		}
 	}
 }
 

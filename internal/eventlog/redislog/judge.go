@@ -140,9 +140,15 @@ func (l *Log) Inspect(ctx context.Context, group int, positions []event.ID) ([]e
 
 func (l *Log) inspect(ctx context.Context, h *home, shards []int, positions []event.ID) ([]eventlog.Inspection, error) {
 	var keys, args []string
+	acked := make([]event.ID, len(shards))
 	for i, shard := range shards {
-		keys = append(keys, l.byShard[shard].keys()...)
-		args = append(args, positions[i].String())
+		s := &l.byShard[shard]
+		keys = append(keys, s.keys()...)
+		beyond := ""
+		if acked[i] = s.acked.beyond(positions[i]); !acked[i].IsZero() {
+			beyond = acked[i].String()
+		}
+		args = append(args, positions[i].String(), beyond)
 	}
 	reply, err := l.evalRecord(ctx, h, callInspect, inspectScript, keys, args)
 	if err != nil {
@@ -154,23 +160,46 @@ func (l *Log) inspect(ctx context.Context, h *home, shards []int, positions []ev
 	}
 	out := make([]eventlog.Inspection, len(shards))
 	for i := range answers {
-		parts, err := arrays(answers[i], 2)
+		parts, err := arrays(answers[i], 3)
 		if err != nil {
 			return nil, err
 		}
 		if out[i].State, err = l.readState(parts[0], &l.byShard[shards[i]]); err != nil {
 			return nil, err
 		}
-		held, err := parts[1].AsInt64()
-		if err != nil {
-			return nil, oddReply(err)
+		var there [2]int64
+		for k := range there {
+			if there[k], err = parts[1+k].AsInt64(); err != nil {
+				return nil, oddReply(err)
+			}
 		}
-		out[i].Reason = out[i].State.Judge(positions[i], held == 1, event.ID{})
-		if out[i].Reason == event.LogUncertain && held == 0 && lost(out[i].State, positions[i]) {
+		held, state := there[0] == 1, out[i].State
+		out[i].Reason = state.Judge(positions[i], held, event.ID{})
+		switch {
+		case out[i].Reason == event.LogUncertain && !held && lost(state, positions[i]):
 			out[i].Reason = event.LogRewound
+		case !acked[i].IsZero() && there[1] == 0 && state.Swept.Less(acked[i]):
+			if out[i], err = l.missing(ctx, &l.byShard[shards[i]], out[i], acked[i]); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return out, nil
+}
+
+// missing is the inspection of a shard that lacks an entry which this gateway
+// has acknowledged and nobody here has read.
+func (l *Log) missing(ctx context.Context, s *shard, in eventlog.Inspection, acked event.ID) (eventlog.Inspection, error) {
+	if in.Reason == event.WindowExpired { // someone has deleted it
+		s.acked.forget(acked)
+		return in, nil
+	}
+	st, err := l.Suspect(ctx, s.index, acked)
+	if err != nil {
+		return in, err
+	}
+	s.acked.forget(acked)
+	return eventlog.Inspection{State: st, Reason: event.LogRewound}, nil
 }
 
 // lost reports whether a position that the log doesn't hold is evidence of a

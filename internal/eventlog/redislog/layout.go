@@ -95,7 +95,7 @@ func (l *Log) addGroup(h *home, guard *guard, tag string) {
 		l.byShard[i] = shard{
 			index: i, home: h, group: g, place: place,
 			stream: key, record: key + ":sweep", notes: key + ":gone", revoked: key + ":revoked",
-			foreign: new(atomic.Uint64), prune: new(pruner),
+			foreign: new(atomic.Uint64), prune: new(pruner), acked: new(acked),
 		}
 	}
 	g.tail.asked, g.along.known = newAsked(len(g.keys)), newAsked(len(g.keys))

@@ -216,6 +216,7 @@ type shard struct {
 	revoked string // <stream>:revoked
 	foreign *atomic.Uint64
 	prune   *pruner
+	acked   *acked
 }
 
 func (s *shard) keys() []string { return []string{s.stream, s.record, s.notes} }

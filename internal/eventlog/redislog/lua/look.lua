@@ -214,15 +214,23 @@ local function replaced(st, s, missing)
   return s.made or order < 0 or s.added < added or (order > 0) ~= (s.added > added) or missing < 0
 end
 
--- tear notes that someone has deleted entries between others: a cursor whose
--- entry is held proves nothing any more if one of those may have come after it.
+-- tear notes up to where someone has removed entries. If it was between others,
+-- a cursor whose entry is held proves nothing: what is gone may have come after
+-- it. And if that is beyond where a gateway stood, it may have read past it.
 -- To trim takes only from the front and doesn't move the highest deleted ID.
 local function tear(st, s)
-  if not s.first or cmp(s.deleted, s.first) < 0 then return end
-  for _, b in ipairs(read_breaks(st)) do
-    if b.why == 'd' and cmp(b.boundary, s.deleted) >= 0 then return end
+  local bound = s.head
+  if s.first then bound = later(s.first, s.deleted) end
+  local list = read_breaks(st)
+  for _, b in ipairs(list) do
+    if b.why == 'd' then
+      b.boundary = later(b.boundary, bound)
+      b.reach = b.boundary
+      write_breaks(st, list)
+      return
+    end
   end
-  add_break(st, s.deleted, '0-0', 'd')
+  add_break(st, bound, bound, 'd')
 end
 
 -- compare finds out what happened since the last look.
