@@ -83,11 +83,7 @@ func clusterInfo(r *Redis, field string) string {
 
 // URL names all servers, as a gateway is given them.
 func (c *Cluster) URL() string {
-	var addrs []string
-	for _, r := range c.Servers {
-		addrs = append(addrs, r.Addr())
-	}
-	return "redis+cluster://" + strings.Join(addrs, ",")
+	return c.Servers[0].urlOf("+cluster", c.Servers)
 }
 
 // SlotOf is the slot of a key.

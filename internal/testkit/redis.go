@@ -25,7 +25,9 @@ type Redis struct {
 	dir     string
 	conf    []string
 	port    int
-	tlsPort int // 0: no TLS
+	tlsPort int    // 0: no TLS
+	certs   string // the directory of the certificates, if it isn't dir
+	onlyTLS bool   // servers talk to each other over TLS too
 	user    string
 	pass    string
 	busPort int  // 0: no member of a cluster
@@ -58,6 +60,12 @@ func RedisTLS() RedisOption {
 	return func(r *Redis) { r.tlsPort = -1 }
 }
 
+// RedisTLSFrom is RedisTLS with the certificates in a directory, for servers that
+// talk to each other over TLS too.
+func RedisTLSFrom(dir string) RedisOption {
+	return func(r *Redis) { r.tlsPort, r.certs, r.onlyTLS = -1, dir, true }
+}
+
 // StartRedis starts a redis-server that stores nothing on disk unless an
 // option says so, and kills it when the test ends.
 func StartRedis(tb testing.TB, opts ...RedisOption) *Redis {
@@ -69,7 +77,8 @@ func StartRedis(tb testing.TB, opts ...RedisOption) *Redis {
 	for _, opt := range opts {
 		opt(r)
 	}
-	if r.tlsPort != 0 {
+	if r.tlsPort != 0 && r.certs == "" {
+		r.certs = r.dir
 		if err := writeCertificates(r.dir); err != nil {
 			tb.Fatalf("making certificates: %v", err)
 		}
@@ -110,6 +119,33 @@ func (r *Redis) URL() string {
 	return fmt.Sprintf("redis://%s%s", auth, r.Addr())
 }
 
+// urlOf is a URL of several servers, with r's user and kind of connection.
+func (r *Redis) urlOf(form string, all []*Redis) string {
+	scheme, user := "redis", ""
+	if r.tlsPort != 0 {
+		scheme = "rediss"
+	}
+	if r.user != "" {
+		user = r.user + ":" + r.pass + "@"
+	}
+	addrs := make([]string, len(all))
+	for i, s := range all {
+		addrs[i] = s.Addr()
+		if s.tlsPort != 0 {
+			addrs[i] = net.JoinHostPort("127.0.0.1", strconv.Itoa(s.tlsPort))
+		}
+	}
+	return scheme + form + "://" + user + strings.Join(addrs, ",")
+}
+
+// peerPort is the port that other servers are told: with TLS, if they talk over it.
+func (r *Redis) peerPort() string {
+	if r.onlyTLS {
+		return strconv.Itoa(r.tlsPort)
+	}
+	return strconv.Itoa(r.port)
+}
+
 // Dir is the server's working directory, where its files are.
 func (r *Redis) Dir() string { return r.dir }
 
@@ -118,7 +154,7 @@ func (r *Redis) CAFile() string {
 	if r.tlsPort == 0 {
 		return ""
 	}
-	return filepath.Join(r.dir, "ca.pem")
+	return filepath.Join(r.certs, "ca.pem")
 }
 
 // Kill9 ends the server as a crash would. It is no error if it is not running.
@@ -248,6 +284,18 @@ func (r *Redis) config() string {
 		"dir " + r.dir,
 		"logfile redis.log",
 	}
+	if r.tlsPort != 0 {
+		lines = append(lines,
+			"tls-port "+strconv.Itoa(r.tlsPort),
+			"tls-cert-file "+filepath.Join(r.certs, "server.pem"),
+			"tls-key-file "+filepath.Join(r.certs, "server-key.pem"),
+			"tls-ca-cert-file "+filepath.Join(r.certs, "ca.pem"),
+			"tls-auth-clients no",
+		)
+	}
+	if r.onlyTLS {
+		lines = append(lines, "tls-replication yes")
+	}
 	if r.guards {
 		return strings.Join(append(lines, r.conf...), "\n") + "\n"
 	}
@@ -261,14 +309,8 @@ func (r *Redis) config() string {
 	if r.busPort != 0 {
 		lines = append(lines, "cluster-enabled yes", "cluster-node-timeout 2000", "cluster-port "+strconv.Itoa(r.busPort))
 	}
-	if r.tlsPort != 0 {
-		lines = append(lines,
-			"tls-port "+strconv.Itoa(r.tlsPort),
-			"tls-cert-file server.pem",
-			"tls-key-file server-key.pem",
-			"tls-ca-cert-file ca.pem",
-			"tls-auth-clients no",
-		)
+	if r.busPort != 0 && r.onlyTLS {
+		lines = append(lines, "tls-cluster yes")
 	}
 	return strings.Join(append(lines, r.conf...), "\n") + "\n"
 }

@@ -25,8 +25,7 @@ func (r *Redis) Role() string { return r.Info("replication", "role") }
 // Follow makes the server a replica and waits until it has everything.
 func (r *Redis) Follow(primary *Redis) {
 	r.tb.Helper()
-	host, port := primary.HostPort()
-	r.Do("REPLICAOF", host, port)
+	r.Do("REPLICAOF", "127.0.0.1", primary.peerPort())
 	r.AwaitLink("up")
 }
 

@@ -3,7 +3,6 @@ package testkit
 import (
 	"fmt"
 	"net"
-	"strings"
 	"testing"
 )
 
@@ -28,13 +27,16 @@ func StartPair(tb testing.TB, opts ...RedisOption) *Pair {
 	}
 	primary, replica := p.Servers[0], p.Servers[1]
 	replica.Follow(primary)
-	host, port := primary.HostPort()
+	sentinel := []RedisOption{asSentinel()}
+	if primary.onlyTLS {
+		sentinel = append(sentinel, RedisTLSFrom(primary.certs))
+	}
 	for range 3 {
-		p.Sentinels = append(p.Sentinels, StartRedis(tb, asSentinel(), RedisConfig(
-			fmt.Sprintf("sentinel monitor %s %s %s 2", MasterSet, host, port),
+		p.Sentinels = append(p.Sentinels, StartRedis(tb, append(sentinel, RedisConfig(
+			fmt.Sprintf("sentinel monitor %s 127.0.0.1 %s 2", MasterSet, primary.peerPort()),
 			"sentinel down-after-milliseconds "+MasterSet+" 1000",
 			"sentinel failover-timeout "+MasterSet+" 2000",
-		)))
+		))...))
 	}
 	for _, s := range p.Sentinels {
 		Eventually(tb, "the Sentinels know the replica and each other", func() bool {
@@ -49,11 +51,7 @@ func asSentinel() RedisOption { return func(r *Redis) { r.guards = true } }
 
 // URL names the Sentinels, as a gateway is given them.
 func (p *Pair) URL() string {
-	var addrs []string
-	for _, s := range p.Sentinels {
-		addrs = append(addrs, s.Addr())
-	}
-	return "redis+sentinel://" + strings.Join(addrs, ",") + "/" + MasterSet
+	return p.Servers[0].urlOf("+sentinel", p.Sentinels) + "/" + MasterSet
 }
 
 // Primary is the server that most Sentinels name, and Replica the other one.
@@ -67,7 +65,7 @@ func (p *Pair) Primary() *Redis {
 		}
 	}
 	for _, s := range p.Servers {
-		if votes[s.Addr()] > len(p.Sentinels)/2 {
+		if votes[net.JoinHostPort("127.0.0.1", s.peerPort())] > len(p.Sentinels)/2 {
 			return s
 		}
 	}
@@ -91,7 +89,7 @@ func (p *Pair) AwaitPrimary(r *Redis) {
 		for _, s := range p.Sentinels {
 			reply, err := s.Try("SENTINEL", "GET-MASTER-ADDR-BY-NAME", MasterSet)
 			addr, ok := reply.([]any)
-			if err != nil || !ok || net.JoinHostPort(addr[0].(string), addr[1].(string)) != r.Addr() {
+			if err != nil || !ok || addr[1].(string) != r.peerPort() {
 				return false
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -136,6 +137,87 @@ func TestLeastUserOverTLS(t *testing.T) {
 	if _, err := r.Claim(t.Context(), 0, "a", time.Minute); err != nil {
 		t.Errorf("Claim: %v", err)
 	}
+}
+
+// everywhereRules are what the other forms of a Redis ask for besides.
+const everywhereRules = leastRules + " +wait +readonly +asking +cluster|slots +cluster|info +cluster|nodes +cluster|myid"
+
+// TestLeastUserEverywhere does the same on every topology, over TLS, with
+// replicas that are waited for and read. The Sentinels know no such user.
+func TestLeastUserEverywhere(t *testing.T) {
+	dir := t.TempDir()
+	testkit.Certificates(t, dir)
+	server := []testkit.RedisOption{testkit.RedisTLSFrom(dir), testkit.RedisUser("gateway", "s3cret", everywhereRules)}
+	for name, start := range map[string]func(*testing.T) string{
+		"sentinel": func(t *testing.T) string { return testkit.StartPair(t, server...).URL() },
+		"cluster":  func(t *testing.T) string { return testkit.StartCluster(t, 3, 1, server...).URL() },
+		"list": func(t *testing.T) string {
+			return testkit.StartRedis(t, server...).URL() + "," + testkit.StartRedis(t, server...).URL()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			opts := optionsAt(t, start(t))
+			opts.TLS.CA = filepath.Join(dir, "ca.pem")
+			opts.Window, opts.SweepStep = 20*time.Millisecond, 2*time.Millisecond
+			if name != "list" {
+				opts.Replicas, opts.ReadReplica = 1, true
+			}
+			l := open(t, opts)
+			for shard := range l.Shards() {
+				everyCall(t, l, shard)
+			}
+			for group, shards := range l.Groups() {
+				if _, err := l.Inspect(t.Context(), group, make([]event.ID, len(shards))); err != nil {
+					t.Errorf("Inspect: %v", err)
+				}
+				testkit.Eventually(t, "it is read", func() bool {
+					_, err := l.Read(t.Context(), group, make([]event.ID, len(shards)))
+					return err == nil
+				})
+				if g := l.groups[group]; opts.ReadReplica && !g.tail.last.replica() {
+					t.Errorf("group %d is read from the primary", group)
+				}
+			}
+		})
+	}
+}
+
+func everyCall(t *testing.T, l *Log, shard int) {
+	t.Helper()
+	check := func(call string, err error) {
+		t.Helper()
+		if err != nil {
+			t.Errorf("%s: %v", call, err)
+		}
+	}
+	once := &eventlog.Once{Scope: "s", Key: "k", Fingerprint: "f"}
+	e := []event.Event{{Target: "a", Type: "t", Payload: "p"}}
+	var last event.ID
+	for _, o := range []*eventlog.Once{nil, once, once} {
+		res := l.Append(t.Context(), []eventlog.Append{{Shard: shard, Events: e, Once: o}})[0]
+		check("Append", res.Err)
+		last = res.IDs[0]
+	}
+	_, _, err := l.Judge(t.Context(), shard, []eventlog.Question{{Cursor: last, Targets: []string{"a"}}})
+	check("Judge", err)
+	_, err = l.Range(t.Context(), shard, event.ID{}, last, 1000)
+	check("Range", err)
+	_, err = l.Control(t.Context(), shard, eventlog.Control{Kind: eventlog.Revoke, Device: "a"})
+	check("Control", err)
+	_, err = l.Revoked(t.Context(), shard)
+	check("Revoked", err)
+	_, err = l.RevokedVersions(t.Context())
+	check("RevokedVersions", err)
+	_, err = l.Claim(t.Context(), shard, "a", time.Minute)
+	check("Claim", err)
+	testkit.Eventually(t, "it is swept", func() bool {
+		report, err := l.Sweep(t.Context(), shard, nil)
+		check("Sweep", err)
+		return report.Removed > 0 || err != nil
+	})
+	_, err = l.Suspect(t.Context(), shard, last.Next())
+	check("Suspect", err)
 }
 
 func TestSecretsStayOut(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"strings"
 
 	"downlink/internal/eventlog"
 
@@ -15,13 +16,21 @@ import (
 type sentinels struct {
 	master string
 	nodes  []*node
+	// open are the same without user and password: the Sentinels may have
+	// others' or none, while the servers want ours.
+	open map[*node]*node
 }
 
 func newSentinels(p place, opts *Options) *sentinels {
-	s := &sentinels{master: p.master}
+	s := &sentinels{master: p.master, open: make(map[*node]*node)}
 	for _, t := range p.servers {
 		t.db = 0
-		s.nodes = append(s.nodes, newNode(t, opts))
+		n := newNode(t, opts)
+		s.nodes = append(s.nodes, n)
+		if t.password != "" {
+			t.user, t.password = "", ""
+			s.open[n] = newNode(t, opts)
+		}
 	}
 	return s
 }
@@ -29,13 +38,25 @@ func newSentinels(p place, opts *Options) *sentinels {
 func (s *sentinels) close() {
 	for _, n := range s.nodes {
 		n.close(eventlog.ErrClosed)
+		if o := s.open[n]; o != nil {
+			o.close(eventlog.ErrClosed)
+		}
 	}
 }
 
 // look asks all Sentinels. The primary of the latest failover counts: a
 // Sentinel that was cut off names the one before.
 func (s *sentinels) look(ctx context.Context) (chart, error) {
-	return latest(ctx, s.nodes, s.ask)
+	return latest(ctx, s.nodes, s.enter)
+}
+
+// enter asks with the URL's user, and without where that one is unknown.
+func (s *sentinels) enter(ctx context.Context, n *node) (chart, error) {
+	c, err := s.ask(ctx, n)
+	if open := s.open[n]; open != nil && err != nil && strings.Contains(err.Error(), "WRONGPASS") {
+		return s.ask(ctx, open)
+	}
+	return c, err
 }
 
 func (s *sentinels) ask(ctx context.Context, n *node) (chart, error) {
