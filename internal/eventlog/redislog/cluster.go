@@ -12,8 +12,8 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// sample is how many members of a cluster are asked in one look.
-const sample = 8
+// maxAsked is how many members of a cluster are asked in one look.
+const maxAsked = 8
 
 // members of a cluster know who serves which slots.
 type members struct {
@@ -82,7 +82,7 @@ func (m *members) some() []*node {
 	}
 	m.turn++
 	chosen := make(map[string]*node)
-	for i := range min(len(all), sample) {
+	for i := range min(len(all), maxAsked) {
 		addr := all[(m.turn+i)%len(all)]
 		if chosen[addr] = m.nodes[addr]; chosen[addr] == nil {
 			chosen[addr] = newNode(m.way.at(addr), m.opts)

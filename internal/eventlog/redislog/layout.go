@@ -8,6 +8,9 @@ import (
 	"downlink/internal/eventlog/redisurl"
 )
 
+// maxGroups is how many groups of shards a cluster can have.
+const maxGroups = 256
+
 // groupCount is how many groups of shards there are: what one blocking read
 // serves must be on one server and, in a cluster, in one slot.
 func (l *Log) groupCount() int {

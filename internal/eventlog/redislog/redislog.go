@@ -78,8 +78,8 @@ func (o *Options) fill() error {
 	switch {
 	case o.Shards < 1:
 		return fmt.Errorf("shards is %d: it must be at least 1", o.Shards)
-	case o.Groups < 1 || o.Groups > 256:
-		return fmt.Errorf("groups is %d: it must be from 1 to 256", o.Groups)
+	case o.Groups < 1 || o.Groups > maxGroups:
+		return fmt.Errorf("groups is %d: it must be from 1 to %d", o.Groups, maxGroups)
 	case o.Replicas < 0:
 		return errors.New("replicas can't be negative")
 	case o.Window < 0 || o.SweepStep < 0 || o.CallTimeout < 0:

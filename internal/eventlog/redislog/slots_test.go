@@ -25,7 +25,7 @@ func TestTagsStayTheSame(t *testing.T) {
 }
 
 func TestTagsSpreadEvenly(t *testing.T) {
-	for _, groups := range []int{1, 2, 3, 4, 8, 16, 24, 32, 64, 256} {
+	for _, groups := range []int{1, 2, 3, 4, 8, 16, 24, 32, 64, maxGroups} {
 		tags := tagsOf(groups)
 		for masters := 1; masters <= 8; masters++ {
 			each := make([]int, masters)
