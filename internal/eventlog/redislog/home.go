@@ -145,8 +145,8 @@ func pin(cmds []rueidis.Completed) {
 }
 
 const (
-	// follows is how often one call follows keys to another server.
-	follows = 5
+	// maxMoves is how often one call follows keys to another server.
+	maxMoves = 5
 	// leastPatience and mostPatience are how long to wait before a command is
 	// repeated whose keys are on two servers just now.
 	leastPatience = 5 * time.Millisecond
@@ -159,7 +159,7 @@ func (h *home) pursue(ctx context.Context, send sender, s *seat, cmds []rueidis.
 	ctx, cancel := s.node.bounded(ctx)
 	defer cancel()
 	patience := leastPatience
-	for moves := 0; moves < follows; {
+	for moves := 0; moves < maxMoves; {
 		again, way := refused(results)
 		switch {
 		case len(again) == 0:
