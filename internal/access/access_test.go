@@ -238,6 +238,7 @@ func TestFilesThatCannotBeUsed(t *testing.T) {
 		"device":          {one(`devices: ["@a"]`), "devices that can't be"},
 		"empty device":    {one(`devices: [""]`), "devices that can't be"},
 		"group":           {one(`groups: [""]`), "groups that can't be"},
+		"group with @":    {one(`groups: ["@north"]`), "without"},
 		"many":            {one("devices: [" + strings.Repeat("a,", 257) + "]"), "at most 256"},
 		"same token":      {one("admin: true") + "\n" + strings.Replace(one("admin: true"), "erp", "other", 1), `"erp" and "other"`},
 		"wrong kind":      {one("devices: {a: " + marker + "}"), "line 1"},
