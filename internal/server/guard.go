@@ -34,6 +34,18 @@ func prompt(next http.Handler) http.Handler {
 	})
 }
 
+// byPeople refuses what a page of another origin makes its browser send: a GET needs
+// no leave, and a profile slows the gateway for as long as it is asked for.
+func byPeople(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if site := r.Header.Get("Sec-Fetch-Site"); site == "cross-site" || site == "same-site" {
+			problem.Write(w, problem.New(problem.CrossOrigin, "a page of another origin sent it"))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
 // local refuses what was asked of another name than this machine's: a page in
 // a browser here, whose name was pointed at a loopback address (DNS rebinding).
 func local(next http.Handler) http.Handler {

@@ -66,9 +66,9 @@ func Backend(routes []Route, admin func(http.Handler) http.Handler, ready Ready)
 	health(mux, ready)
 	// Without cmdline: a command line may hold the log's password. Without
 	// symbol: it holds as much in memory as a client cares to send.
-	mux.Handle("/debug/pprof/", admin(http.HandlerFunc(pprof.Index)))
-	mux.Handle("/debug/pprof/profile", admin(http.HandlerFunc(pprof.Profile)))
-	mux.Handle("/debug/pprof/trace", admin(http.HandlerFunc(pprof.Trace)))
+	mux.Handle("/debug/pprof/", byPeople(admin(http.HandlerFunc(pprof.Index))))
+	mux.Handle("/debug/pprof/profile", byPeople(admin(http.HandlerFunc(pprof.Profile))))
+	mux.Handle("/debug/pprof/trace", byPeople(admin(http.HandlerFunc(pprof.Trace))))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		problem.Write(w, problem.New(problem.NotFound, "nothing is served at "+r.URL.EscapedPath()))
 	})

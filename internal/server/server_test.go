@@ -336,3 +336,22 @@ func TestRoutes(t *testing.T) {
 		}
 	}
 }
+
+// TestPagesStartNoProfile: a browser sends their GET unasked.
+func TestPagesStartNoProfile(t *testing.T) {
+	h := Backend(nil, everybody, func() (bool, string) { return true, "" })
+	for site, want := range map[string]int{"cross-site": 403, "same-site": 403, "same-origin": 200, "none": 200, "": 200} {
+		for _, path := range []string{"/debug/pprof/", "/debug/pprof/profile?seconds=1", "/debug/pprof/trace?seconds=1"} {
+			if want == 200 && path != "/debug/pprof/" {
+				continue // it takes a second
+			}
+			r := httptest.NewRequest(http.MethodGet, path, nil)
+			r.Header.Set("Sec-Fetch-Site", site)
+			a := httptest.NewRecorder()
+			h.ServeHTTP(a, r)
+			if a.Code != want {
+				t.Errorf("%s of %q: %d, want %d", path, site, a.Code, want)
+			}
+		}
+	}
+}
