@@ -83,7 +83,7 @@ func (p *Policy) Wrap(next http.Handler, refused func(*http.Request)) http.Handl
 			w.Header().Set("Vary", "Origin") // what a cache keeps of it isn't for everybody
 		}
 		values := r.Header["Origin"]
-		if len(values) == 0 {
+		if len(values) == 0 && !embedded(r.Header) {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -102,6 +102,15 @@ func (p *Policy) Wrap(next http.Handler, refused func(*http.Request)) http.Handl
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// embedded reports whether a page of another origin asks without saying which it
+// is, as a frame, a script or an image (fetch metadata): it can read nothing, but
+// would hold a stream open, with the user's cookies. Browsers say so where the
+// connection is encrypted or local. Whoever may read sends its origin.
+func embedded(h http.Header) bool {
+	site := h.Get("Sec-Fetch-Site")
+	return site == "cross-site" || site == "same-site"
 }
 
 // greet says who may read the answer; false if it isn't this page. A page of

@@ -179,3 +179,18 @@ func TestWhoIsToldOfARefusedPage(t *testing.T) {
 		t.Errorf("told of %q, counted %v", told, testutil.ToFloat64(p.metrics.refused))
 	}
 }
+
+// TestPagesThatEmbed: a frame, a script or an image sends no origin, and could
+// hold a stream open all the same.
+func TestPagesThatEmbed(t *testing.T) {
+	for _, origins := range [][]string{nil, {"https://shop.example"}, {"*"}} {
+		for site, want := range map[string]int{"cross-site": 403, "same-site": 403, "same-origin": 418, "none": 418, "": 418} {
+			if a := ask(New(origins, NewMetrics(nil)), "GET", "http://gateway.test/events", "Sec-Fetch-Site", site, "Sec-Fetch-Mode", "no-cors"); a.Code != want {
+				t.Errorf("%q with %v: %d", site, origins, a.Code)
+			}
+		}
+	}
+	if a := ask(New([]string{"https://shop.example"}, NewMetrics(nil)), "GET", "http://gateway.test/events", "Origin", "https://shop.example", "Sec-Fetch-Site", "cross-site"); a.Code != 418 {
+		t.Errorf("a listed page: %d", a.Code)
+	}
+}
