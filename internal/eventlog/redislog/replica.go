@@ -40,14 +40,16 @@ type standin struct {
 	node   *node // nil: read the primary
 	seat   *seat // whose replica it is
 	replid string
+	chosen bool               // one is being chosen
 	avoid  time.Time          // read the primary until then
 	cut    context.CancelFunc // ends the read under way
 	at     []event.ID         // where the reader was when it was last looked at
 	since  time.Time          // and since when
 }
 
-// source is who is to be read: a replica of the seat's server, or that itself.
-func (g *group) source(ctx context.Context, s *seat) *node {
+// source is who is to be read: a replica of the seat's server, or that itself
+// until one was chosen. A replica that doesn't answer holds nobody up.
+func (g *group) source(s *seat) *node {
 	r := g.tail.standin
 	if !r.wanted {
 		return s.node
@@ -60,13 +62,25 @@ func (g *group) source(ctx context.Context, s *seat) *node {
 	case r.node != nil && r.seat == s:
 		return r.node
 	}
+	r.node = nil
+	if !r.chosen {
+		r.chosen = g.home.atlas.background(func(ctx context.Context) { g.appoint(ctx, s) })
+	}
+	return s.node
+}
+
+// appoint chooses a replica for the reads to come.
+func (g *group) appoint(ctx context.Context, s *seat) {
 	n, replid, err := g.choose(ctx, s)
+	r := g.tail.standin
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.chosen = false
 	if err != nil {
-		r.node, r.avoid = nil, time.Now().Add(replicaRest)
-		return s.node
+		r.avoid = time.Now().Add(replicaRest)
+		return
 	}
 	r.node, r.seat, r.replid, r.at = n, s, replid, nil
-	return n
 }
 
 // choose finds a replica that follows the seat's server.
@@ -187,6 +201,17 @@ func (r *standin) watched(positions []event.ID, found []eventlog.Inspection) {
 	case time.Since(r.since) > replicaPatience:
 		r.dropLocked()
 	}
+}
+
+// background runs a function that ends with its context, unless it is too late.
+func (a *atlas) background(run func(context.Context)) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return false
+	}
+	a.running.Go(func() { run(a.base) })
+	return true
 }
 
 // standIn gives the connections to a replica.

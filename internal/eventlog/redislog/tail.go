@@ -106,7 +106,7 @@ func (l *Log) Read(ctx context.Context, group int, after []event.ID) ([]eventlog
 
 func (g *group) read(ctx context.Context, after []event.ID) ([]eventlog.Batch, error) {
 	t, s := &g.tail, g.home.at.Load()
-	from := origin{s, g.source(ctx, s)}
+	from := origin{s, g.source(s)}
 	// Whoever reads goes on without a question as long as no read fails. Another
 	// server may be on another branch, so the first read of it does.
 	if last := t.last; last.seat != nil && last != from {
