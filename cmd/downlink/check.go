@@ -1,10 +1,14 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 	"text/tabwriter"
+	"time"
 
 	"downlink/internal/config"
 	"downlink/internal/gateway"
@@ -14,6 +18,9 @@ import (
 // checkCmd validates the configuration that serve would run with.
 type checkCmd struct {
 	config.Config `embed:""`
+
+	Connect bool `name:"connect" help:"Look at the Redis that holds the log, too, and say what is wrong with it and what to do. Nothing is written there."`
+	JSON    bool `name:"json" help:"With --connect: print what was found as JSON."`
 }
 
 // Run prints every effective value and its origin, or every problem.
@@ -24,6 +31,9 @@ func (c *checkCmd) Run(loader *config.Loader, io console) error {
 	files, err := gateway.CheckFiles(options(&c.Config, "", slog.New(slog.DiscardHandler)))
 	if err != nil {
 		return usage(fmt.Errorf("%w\nNothing was started", err))
+	}
+	if c.Connect {
+		return c.connect(io)
 	}
 	t := tabwriter.NewWriter(io.out, 0, 0, 2, ' ', 0)
 	for _, s := range loader.Settings(&c.Config) {
@@ -40,6 +50,74 @@ func (c *checkCmd) Run(loader *config.Loader, io console) error {
 		fmt.Fprintln(io.err, "warning:", w) //nolint:errcheck // nowhere else to complain
 	}
 	return nil
+}
+
+// connectLimit bounds check --connect.
+const connectLimit = 30 * time.Second
+
+// A diagnosis is what check --connect prints.
+type diagnosis struct {
+	Servers  []string          `json:"servers"` // that were looked at
+	Findings []gateway.Finding `json:"findings"`
+}
+
+// connect looks at the log's servers.
+func (c *checkCmd) connect(io console) error {
+	ctx, cancel := context.WithTimeout(context.Background(), connectLimit)
+	defer cancel()
+	servers, found, err := gateway.Diagnose(ctx, options(&c.Config, "", slog.New(slog.DiscardHandler)))
+	if err != nil {
+		return usage(err)
+	}
+	d := diagnosis{append([]string{}, servers...), append([]gateway.Finding{}, found...)}
+	if c.JSON {
+		err = json.NewEncoder(io.out).Encode(d)
+	} else {
+		err = d.print(io.out)
+	}
+	if err != nil {
+		return err
+	}
+	problems := 0
+	for _, f := range found {
+		if f.Code == gateway.Unreachable {
+			return fmt.Errorf("%s: %s; %s", f.Server, f.What, f.Do)
+		}
+		if f.Problem {
+			problems++
+		}
+	}
+	if problems > 0 {
+		return &coded{exitMissed, fmt.Errorf("%d of the findings are problems: a gateway would not start, or not keep its promise", problems)}
+	}
+	return nil
+}
+
+// print is for people.
+func (d diagnosis) print(w io.Writer) error {
+	var b strings.Builder
+	for _, s := range d.Servers {
+		fmt.Fprintln(&b, "looked at", s)
+	}
+	for _, f := range d.Findings {
+		kind := "warning"
+		if f.Problem {
+			kind = "problem"
+		}
+		fmt.Fprintf(&b, "%s: %s: %s: %s\n  to do: %s\n", kind, f.Server, f.Code, f.What, f.Do)
+		if f.Detail != "" {
+			fmt.Fprintf(&b, "  details: %s\n", f.Detail)
+		}
+	}
+	switch {
+	case len(d.Findings) > 0:
+	case len(d.Servers) == 0:
+		b.WriteString("the log is embedded: there is no server to look at\n")
+	default:
+		b.WriteString("nothing is wrong\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
 }
 
 // serveCmd runs the gateway; serve does it.

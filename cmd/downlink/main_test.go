@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"downlink/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -80,6 +82,28 @@ func TestCheckShowsValuesOriginsAndNoSecret(t *testing.T) {
 	}
 	if code != exitDone || strings.Contains(out+errs, "hunter2") || !strings.Contains(errs, "DOWNLINK_TYPO") {
 		t.Errorf("%d %s", code, errs)
+	}
+}
+
+func TestCheckConnect(t *testing.T) {
+	check := func(log string, more ...string) (int, string, string) {
+		return execute(t, "", nil, append([]string{"check", "--connect", "--listen=127.0.0.1:0", "--log", log}, more...)...)
+	}
+	if code, out, _ := check("file:" + t.TempDir()); code != exitDone || !strings.Contains(out, "embedded") {
+		t.Errorf("%d %q", code, out)
+	}
+	server := testkit.StartRedis(t, testkit.RedisConfig("maxmemory-policy allkeys-lru"))
+	code, out, errs := check(server.URL())
+	if code != exitMissed || !strings.Contains(out, "problem: "+server.Addr()+": eviction: ") || !strings.Contains(errs, "1 of the findings") {
+		t.Errorf("%d %q %q", code, out, errs)
+	}
+	server.Do("CONFIG", "SET", "maxmemory-policy", "noeviction", "maxmemory", "1gb", "appendonly", "yes")
+	if code, out, _ := check(server.URL(), "--json"); code != exitDone || out != `{"servers":["`+server.Addr()+`"],"findings":[]}`+"\n" {
+		t.Errorf("%d %q", code, out)
+	}
+	server.Kill9()
+	if code, _, errs := check(server.URL()); code != exitFailed || !strings.Contains(errs, "start") {
+		t.Errorf("%d %q", code, errs)
 	}
 }
 

@@ -48,15 +48,21 @@ func openLog(ctx context.Context, o Options, m instruments) (eventlog.Log, error
 			MaxEventBytes: o.Limits.Highest(eventBytes), Logger: o.Logger.With("part", "log"), Metrics: m.file,
 		})
 	}
+	redis := redisOptions(o, m.redis)
+	redis.MaxEventBytes = o.Limits.Highest(eventBytes)
+	return redislog.Open(ctx, redis)
+}
+
+func redisOptions(o Options, m *redislog.Metrics) redislog.Options {
 	failover := redislog.Cautious
 	if o.Log.Evidence {
 		failover = redislog.Evidence
 	}
-	return redislog.Open(ctx, redislog.Options{
+	return redislog.Options{
 		URL: o.Log.URL, TLS: o.Log.TLS, Prefix: o.Log.Prefix, Shards: o.Log.Shards, Groups: o.Log.Groups,
 		Replicas: o.Log.Replicas, ReadReplica: o.Log.ReadReplica,
-		Window: o.Log.Window, SweepStep: o.SweepInterval, MaxEventBytes: o.Limits.Highest(eventBytes),
+		Window: o.Log.Window, SweepStep: o.SweepInterval,
 		AllowEviction: o.Log.AllowEviction, Failover: failover,
-		Logger: o.Logger.With("part", "log"), Metrics: m.redis,
-	})
+		Logger: o.Logger.With("part", "log"), Metrics: m,
+	}
 }

@@ -1,0 +1,143 @@
+package redislog
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"downlink/internal/testkit"
+)
+
+// sound is a server that nothing is wrong with.
+func sound(more ...string) testkit.RedisOption {
+	return testkit.RedisConfig(append([]string{"appendonly yes", "maxmemory 1gb"}, more...)...)
+}
+
+// diagnosed is the codes of what is found, problems with an exclamation mark.
+func diagnosed(t *testing.T, opts Options) (codes []string, found []Finding) {
+	t.Helper()
+	_, found, err := Diagnose(t.Context(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range found {
+		code := f.Code
+		if f.Problem {
+			code += "!"
+		}
+		codes = append(codes, code)
+		if f.What == "" || f.Do == "" || strings.Contains(fmt.Sprint(f), "s3cret") {
+			t.Errorf("%+v", f)
+		}
+	}
+	slices.Sort(codes)
+	return codes, found
+}
+
+// TestDiagnose: real servers, each of them wrong in one way.
+func TestDiagnose(t *testing.T) {
+	with := func(change func(o *Options)) func(*testing.T, *testkit.Redis, *Options) {
+		return func(_ *testing.T, _ *testkit.Redis, o *Options) { change(o) }
+	}
+	as := func(rules string) testkit.RedisOption { return testkit.RedisUser("gateway", "s3cret", rules) }
+	for name, c := range map[string]struct {
+		server testkit.RedisOption
+		act    func(*testing.T, *testkit.Redis, *Options)
+		want   string
+	}{
+		"sound":          {sound(), nil, ""},
+		"eviction":       {sound("maxmemory-policy allkeys-lru"), nil, "eviction!"},
+		"eviction meant": {sound("maxmemory-policy allkeys-lru"), with(func(o *Options) { o.AllowEviction = true }), "eviction"},
+		"nothing kept":   {testkit.RedisConfig("maxmemory 1gb"), nil, "persistence"},
+		"snapshots only": {testkit.RedisConfig("maxmemory 1gb", "save 60 1"), nil, "persistence"},
+		"no maximum":     {testkit.RedisConfig("appendonly yes"), nil, "no-maxmemory"},
+		"full":           {sound("maxmemory 500kb"), nil, "memory!"},
+		"no replica":     {sound(), with(func(o *Options) { o.ReadReplica = true }), "no-replica"},
+		"too few":        {sound(), with(func(o *Options) { o.Replicas = 2 }), "no-replica!"},
+		"timeout":        {sound("timeout 1"), nil, "timeout"},
+		"output":         {sound("client-output-buffer-limit normal 1mb 0 0"), nil, "output-limit"},
+		"away":           {sound(), func(_ *testing.T, r *testkit.Redis, _ *Options) { r.Kill9() }, "unreachable!"},
+		"layout": {sound(), func(t *testing.T, _ *testkit.Redis, o *Options) {
+			open(t, *o)
+			o.Shards = 8
+		}, "layout!"},
+		"a replica": {sound(), func(t *testing.T, r *testkit.Redis, _ *Options) {
+			r.Follow(testkit.StartRedis(t))
+		}, "is-a-replica!"},
+		"member of a cluster": {sound("cluster-enabled yes"), nil, "topology!"},
+		"the least user":      {testkit.RedisOption(func(r *testkit.Redis) { sound()(r); as(leastRules)(r) }), nil, "config-hidden"},
+		"a command missing":   {func(r *testkit.Redis) { sound()(r); as(leastRules + " -xtrim -script")(r) }, nil, "config-hidden permission!"},
+		"another prefix":      {func(r *testkit.Redis) { sound()(r); as("~other:* +@all")(r) }, nil, "permission!"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := testkit.StartRedis(t, c.server)
+			opts := testOptions(t, r)
+			if c.act != nil {
+				c.act(t, r, &opts)
+			}
+			var before any
+			if c.want != "unreachable!" {
+				before = r.Do("DBSIZE")
+			}
+			codes, found := diagnosed(t, opts)
+			if got := strings.Join(codes, " "); got != c.want {
+				t.Errorf("found %q, want %q: %+v", got, c.want, found)
+			}
+			if before != nil && r.Do("DBSIZE") != before {
+				t.Error("something was written")
+			}
+		})
+	}
+}
+
+func TestDiagnoseReplicas(t *testing.T) {
+	r := newRig(t, nil, sound())
+	replica := r.replica()
+	opts := r.opts
+	opts.Replicas, opts.ReadReplica = 1, true
+	if codes, found := diagnosed(t, opts); len(codes) != 0 {
+		t.Errorf("%+v", found)
+	}
+	replica.Stop()
+	r.eventually(func() bool { return strings.Contains(r.redis.Info("replication", "slave0"), "lag=6") })
+	if codes, found := diagnosed(t, opts); strings.Join(codes, " ") != "no-replica! replica-lag" {
+		t.Errorf("%+v", found)
+	}
+	replica.Cont()
+}
+
+func TestDiagnoseSentinels(t *testing.T) {
+	p := testkit.StartPair(t, sound())
+	opts := optionsAt(t, p.URL())
+	if codes, found := diagnosed(t, opts); len(codes) != 0 {
+		t.Errorf("%+v", found)
+	}
+	p.Sentinels[2].Kill9()
+	if codes, found := diagnosed(t, opts); strings.Join(codes, " ") != FoundSentinels {
+		t.Errorf("%+v", found)
+	}
+	stray := testkit.StartRedis(t, sound())
+	host, port := stray.HostPort()
+	p.Sentinels[1].Do("SENTINEL", "REMOVE", testkit.MasterSet)
+	p.Sentinels[1].Do("SENTINEL", "MONITOR", testkit.MasterSet, host, port, "2")
+	codes, found := diagnosed(t, opts)
+	if !slices.Contains(codes, FoundSentinels+"!") {
+		t.Errorf("%+v", found)
+	}
+}
+
+func TestDiagnoseCluster(t *testing.T) {
+	c := testkit.StartCluster(t, 3, 1, sound())
+	opts := optionsAt(t, c.URL())
+	if codes, found := diagnosed(t, opts); len(codes) != 0 {
+		t.Errorf("%+v", found)
+	}
+	master := c.MasterOf(0)
+	master.Do("CLUSTER", "DELSLOTS", "0")
+	testkit.Eventually(t, "an unserved slot is found", func() bool {
+		codes, _ := diagnosed(t, opts)
+		return slices.Contains(codes, FoundCoverage+"!")
+	})
+}
