@@ -230,12 +230,12 @@ func TestAnAnnouncedBatchIsStoredAtOnce(t *testing.T) {
 
 // A body may take long, as long as it moves.
 func TestABodyThatTricklesIsRead(t *testing.T) {
-	r := newRig(t, func(o *publish.Options) { o.BodyTimeout = 300 * time.Millisecond })
+	r := newRig(t, func(o *publish.Options) { o.BodyTimeout = time.Second })
 	conn := dialBatch(t, r.serve(), "")
 	tick := time.NewTicker(60 * time.Millisecond)
 	defer tick.Stop()
 	text := `{"device":"demo","type":"t","text":"1"}` + "\n"
-	for piece := range slices.Chunk([]byte(text), 5) {
+	for piece := range slices.Chunk([]byte(text), 2) {
 		<-tick.C
 		if _, err := io.WriteString(conn, chunk(string(piece))); err != nil {
 			t.Fatal(err)

@@ -103,7 +103,7 @@ func TestWhatIsSkimmed(t *testing.T) {
 
 // A request that comes in pieces is net/http's, with all of its pieces.
 func TestARequestInPieces(t *testing.T) {
-	s := skimmer(t, nil)
+	s := skimmer(t, func(o *Options) { o.ReadHeaderTimeout = 20 * time.Second })
 	const request = "GET /events HTTP/1.1\r\nHost: x\r\nLast-Event-ID: 5-0\r\nConnection: close\r\n\r\n"
 	for _, at := range []int{1, 3, 11, len(request) - 1} {
 		c := dialConn(t, s, request[:at])
