@@ -127,7 +127,7 @@ func (d *diagnosis) server(ctx context.Context, n *node) {
 }
 
 func (d *diagnosis) info(ctx context.Context, n *node) (string, error) {
-	reply, err := n.do(ctx, callCheck, n.client.B().Info().Build())
+	reply, err := n.do(ctx, n.client.B().Info().Build())
 	if err != nil {
 		return "", err
 	}

@@ -90,7 +90,7 @@ func (d *diagnosis) replicas(n *node, info map[string]string) {
 // settings looks at what only CONFIG tells.
 func (d *diagnosis) settings(ctx context.Context, n *node, info map[string]string) {
 	b := n.client.B()
-	reply, err := n.do(ctx, callCheck, b.ConfigGet().Parameter("save", "timeout", "client-output-buffer-limit").Build())
+	reply, err := n.do(ctx, b.ConfigGet().Parameter("save", "timeout", "client-output-buffer-limit").Build())
 	if err != nil {
 		d.warn(FoundHidden, n.addr, "its settings can't be read: snapshots, timeout and output limits weren't looked at",
 			"check as a user who has +config|get; the gateway itself doesn't need it", err.Error())
@@ -138,7 +138,7 @@ func (d *diagnosis) permissions(ctx context.Context, n *node) {
 	var missing []string
 	detail := ""
 	for _, t := range tries {
-		_, err := n.do(ctx, callCheck, n.client.B().Arbitrary(t...).Build())
+		_, err := n.do(ctx, n.client.B().Arbitrary(t...).Build())
 		if err == nil || !strings.Contains(err.Error(), "NOPERM") {
 			continue
 		}
@@ -158,7 +158,7 @@ func (d *diagnosis) permissions(ctx context.Context, n *node) {
 // round trip.
 func (d *diagnosis) clock(ctx context.Context, n *node) {
 	began := time.Now()
-	reply, err := n.do(ctx, callCheck, n.client.B().Time().Build())
+	reply, err := n.do(ctx, n.client.B().Time().Build())
 	took := time.Since(began)
 	if err != nil {
 		return
@@ -189,7 +189,7 @@ func (d *diagnosis) clocks() {
 
 // coverage looks at whether every slot of the cluster is served.
 func (d *diagnosis) coverage(ctx context.Context, n *node) {
-	reply, err := n.do(ctx, callCheck, n.client.B().ClusterInfo().Build())
+	reply, err := n.do(ctx, n.client.B().ClusterInfo().Build())
 	if err != nil {
 		return // the map of the cluster was read, so this is a matter of permissions
 	}

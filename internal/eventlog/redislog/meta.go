@@ -133,7 +133,7 @@ func (l *Log) refused() error {
 
 // checkServer refuses a server that can't keep the contract.
 func checkServer(ctx context.Context, n *node, opts *Options, f redisurl.Form) error {
-	reply, err := n.do(ctx, callCheck, n.client.B().Info().Build())
+	reply, err := n.do(ctx, n.client.B().Info().Build())
 	if err != nil {
 		return fmt.Errorf("asking Redis for INFO: %w", err)
 	}

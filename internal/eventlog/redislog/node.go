@@ -190,9 +190,9 @@ func run[T any](ctx context.Context, n *node, follow bool, call func(context.Con
 	}
 }
 
-// do sends one command and names the call in the metrics.
-func (n *node) do(ctx context.Context, call callName, cmd rueidis.Completed) (rueidis.RedisMessage, error) {
-	results, err := n.doMulti(ctx, call, cmd)
+// do sends one command that looks at the server itself.
+func (n *node) do(ctx context.Context, cmd rueidis.Completed) (rueidis.RedisMessage, error) {
+	results, err := n.doMulti(ctx, callCheck, cmd)
 	if err != nil {
 		return rueidis.RedisMessage{}, err
 	}

@@ -129,7 +129,7 @@ func (p *pursuit) further(n int) {
 	p.mu.Lock()
 	want := len(p.read) + n
 	p.mu.Unlock()
-	testkit.Eventually(p.TB, fmt.Sprint("further entries are read"), func() bool {
+	testkit.Eventually(p.TB, "further entries are read", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return len(p.read) >= want

@@ -16,6 +16,7 @@ import (
 // A Form says how a log lies on Redis.
 type Form string
 
+// The forms of a log on Redis.
 const (
 	One      Form = "one"      // one server
 	List     Form = "list"     // independent servers: shard s is on server s % n
