@@ -2,6 +2,7 @@ package redislog
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -48,7 +49,7 @@ func TestConformance(t *testing.T) {
 			if name == "sentinel" || name == "cluster" {
 				t.Run("replica", func(t *testing.T) {
 					t.Parallel()
-					conform(t, at, "replica", func(o *Options) { o.ReadReplica, o.Replicas = true, 1 })
+					conform(t, at, "replica", func(o *Options) { o.ReadReplica = true })
 				})
 			}
 		})
@@ -86,6 +87,19 @@ func startCluster(tb testing.TB) *site {
 	return &site{url: c.URL(), server: func(s *shard) *testkit.Redis { return c.MasterOf(slotOf(s.stream)) }}
 }
 
+// patient reads again when the tail has another server than before: there the
+// contract asks for an error, which a tail expects and the suite doesn't.
+type patient struct{ *Log }
+
+func (p patient) Read(ctx context.Context, group int, after []event.ID) ([]eventlog.Batch, error) {
+	for {
+		batches, err := p.Log.Read(ctx, group, after)
+		if !errors.Is(err, errMoved) {
+			return batches, err
+		}
+	}
+}
+
 func conform(t *testing.T, at *site, prefix string, change func(*Options)) {
 	var cases atomic.Int64
 	logtest.Run(t, func(t *testing.T, o logtest.Options) logtest.Harness {
@@ -95,7 +109,7 @@ func conform(t *testing.T, at *site, prefix string, change func(*Options)) {
 		opts.Shards, opts.Window, opts.MaxEventBytes = o.Shards, o.Window, func() int { return o.MaxEventBytes }
 		l := open(t, opts)
 		return logtest.Harness{
-			Log: l,
+			Log: patient{l},
 			AppendRaw: func(shard int, fields ...string) event.ID {
 				s := &l.byShard[shard]
 				return xadd(t, at.server(s), s.stream, "*", fields...)
@@ -109,7 +123,7 @@ func conform(t *testing.T, at *site, prefix string, change func(*Options)) {
 					t.Fatal(err)
 				}
 				l = open(t, opts)
-				return l
+				return patient{l}
 			},
 		}
 	})
