@@ -102,7 +102,7 @@ func TestNobodyPasses(t *testing.T) {
 		answer, used error
 		revoked      bool
 		redeemed     atomic.Int32
-		admit        door.Refusal = door.RefusedDraining
+		admit        = door.RefusedDraining
 	)
 	r := newRigBehind(t, door.Options{
 		Identify: func(*http.Request) (door.Identity, error) {
