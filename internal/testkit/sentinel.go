@@ -97,13 +97,15 @@ func (p *Pair) AwaitPrimary(r *Redis) {
 	})
 }
 
-// Failover promotes the replica as an operator would, without a loss, and
-// waits until it is done.
+// Failover promotes the replica as an operator would, and waits until the old
+// primary follows it. What the old one takes in between, and what the replica
+// hasn't got yet, is lost: Sentinels hold no writers back.
 func (p *Pair) Failover() {
 	p.tb.Helper()
-	next := p.Replica()
+	old, next := p.Primary(), p.Replica()
 	p.Sentinels[0].Do("SENTINEL", "FAILOVER", MasterSet)
 	p.AwaitPrimary(next)
+	Eventually(p.tb, "the old primary is demoted", func() bool { return old.Role() == "slave" })
 }
 
 // Fields reads a reply of names and values in turn.

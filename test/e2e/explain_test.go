@@ -75,7 +75,7 @@ func TestExplain(t *testing.T) {
 
 	mustOrder(t, a, http.MethodPost, "pos-1", "revoke")
 	s.Rest()
-	open(b, good("pos-1"))
+	testkit.Eventually(t, "the other gateway has heard of it", func() bool { return open(b, good("pos-1")).Status == http.StatusNoContent })
 	explained(t, "revoked", 4, ask("pos-1"), "pos-1 is REVOKED", "ended revoked", "refused revoked", "restore")
 
 	var all struct {

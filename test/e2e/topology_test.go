@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -54,7 +55,7 @@ func onPair(t *testing.T) (url string, faults map[string]func() redisFault) {
 	}
 }
 
-// TestRedisChangesUnderLoad: shards get another server while 1,000 events a
+// TestRedisChangesUnderLoad: shards get another server while 400 events a
 // second are published and most readers of the log are idle. Deliveries go on,
 // the ledger stays clean, and no gateway is restarted.
 func TestRedisChangesUnderLoad(t *testing.T) {
@@ -82,7 +83,7 @@ func underLoad(t *testing.T, url string, fault redisFault) {
 	for range 2 {
 		gateways = append(gateways, program.StartGateway(t, args("--log", url, "--failover", "evidence")...))
 	}
-	next := 0
+	var turn atomic.Int64
 	ledger := testkit.NewLedger("pos", 20) // in some of the shards: the others' readers are idle
 	ledger.Justify(func(r client.Resync) error {
 		if !fault.lossy || r.Reason != "log-rewound" {
@@ -90,7 +91,7 @@ func underLoad(t *testing.T, url string, fault redisFault) {
 		}
 		return nil
 	})
-	finish := connect(t, ledger, func() string { next++; return gateways[next%2].Device }, 0)
+	finish := connect(t, ledger, func() string { return gateways[turn.Add(1)%2].Device }, 0)
 	ledger.AwaitBegun(t)
 	ctx, stop := context.WithCancel(t.Context())
 	published := make(chan struct{})
