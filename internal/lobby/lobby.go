@@ -6,8 +6,9 @@
 // given back exactly once, however it ends.
 //
 // A connection without a stream is in the lobby, which holds a bounded number:
-// when one more comes, one that has waited longest is cut. So those who never
-// finish their request can't keep out those who do, however many they are.
+// when one more comes, one is cut of those that have waited longest at the stage
+// at which most of them wait. So those who never finish their request can't keep
+// out those who do, however many they are.
 package lobby
 
 import (
@@ -49,8 +50,8 @@ type Lobby struct {
 
 	// Guarded by mu.
 	mu      sync.Mutex
-	queue   queue // guests that can be cut
-	waiting int   // guests without a stream
+	queues  [stages]queue // guests that can be cut, by how far they have come
+	waiting int           // guests without a stream
 	streams int
 	sites   sites
 	rate    pace
@@ -81,7 +82,8 @@ type Guest struct {
 
 	// Guarded by lobby.mu.
 	closer     io.Closer // cuts the connection; nil while it can't be cut
-	prev, next *Guest    // in the queue
+	stage      Stage
+	prev, next *Guest // in the queue of its stage
 	queued     bool
 	cut        bool // to make room
 	taken      bool // its connection has left the listener's hands
@@ -118,7 +120,7 @@ func (g *Guest) Sit(c io.Closer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if g.closer = c; g.streams == 0 && !g.gone {
-		l.queue.push(g)
+		l.queues[g.stage].push(g)
 	}
 }
 
@@ -132,7 +134,7 @@ func (g *Guest) Take() (end func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	g.taken, g.closer = true, nil
-	l.queue.remove(g)
+	l.queues[g.stage].remove(g)
 	return g.end
 }
 
@@ -156,8 +158,8 @@ func (g *Guest) Leave() {
 	}
 }
 
-// CutOne cuts one who has waited longest, because a descriptor is needed; false
-// if nobody can be cut.
+// CutOne cuts one as if another needed its room, because a descriptor is needed;
+// false if nobody can be cut.
 func (l *Lobby) CutOne() bool {
 	l.mu.Lock()
 	cut := l.pickLocked()
@@ -188,7 +190,7 @@ func (l *Lobby) waitLocked(g *Guest) {
 
 // unwaitLocked takes a guest out of those.
 func (l *Lobby) unwaitLocked(g *Guest) {
-	l.queue.remove(g)
+	l.queues[g.stage].remove(g)
 	l.waiting--
 	l.opts.Metrics.waiting.Set(float64(l.waiting))
 	if g.from != nil {
@@ -207,88 +209,10 @@ func (l *Lobby) leaveLocked(g *Guest) {
 	l.sites.put(g.from, l.now())
 }
 
-// makeRoomLocked picks guests to be cut, until there is room for so many more.
-func (l *Lobby) makeRoomLocked(more int) (cut []io.Closer) {
-	for bound := max(limit(l.opts.Waiting), 1); l.waiting+more > bound; {
-		c := l.pickLocked()
-		if c == nil {
-			break
-		}
-		cut = append(cut, c)
-	}
-	return cut
-}
-
-// looked is among how many of those who wait longest is chosen.
-const looked = 8
-
-// pickLocked takes one guest out, to be cut: of the few who have waited longest
-// the one whose address has most of those who wait. So a flood from one address
-// displaces itself, before anybody who is merely slow.
-func (l *Lobby) pickLocked() io.Closer {
-	pick := l.queue.first
-	if pick == nil {
-		return nil
-	}
-	g := pick
-	for range looked - 1 {
-		if g = g.next; g == nil {
-			break
-		}
-		if g.crowd() > pick.crowd() {
-			pick = g
-		}
-	}
-	pick.cut = true
-	l.unwaitLocked(pick)
-	return pick.closer
-}
-
-// crowd is how many wait from a guest's address.
-func (g *Guest) crowd() int {
-	if g.from == nil {
-		return 0
-	}
-	return g.from.waiting
-}
-
 // close cuts connections. Without the lock: their guests leave.
 func (l *Lobby) close(cut []io.Closer) {
 	for _, c := range cut {
 		l.opts.Metrics.cut.Inc()
 		_ = c.Close() // it is cut in any case
 	}
-}
-
-// A queue is a list of guests, from who has waited longest.
-type queue struct{ first, last *Guest }
-
-func (q *queue) push(g *Guest) {
-	if g.queued || g.cut || g.closer == nil {
-		return
-	}
-	g.queued, g.prev, g.next = true, q.last, nil
-	if q.last == nil {
-		q.first = g
-	} else {
-		q.last.next = g
-	}
-	q.last = g
-}
-
-func (q *queue) remove(g *Guest) {
-	if !g.queued {
-		return
-	}
-	if g.prev == nil {
-		q.first = g.next
-	} else {
-		g.prev.next = g.next
-	}
-	if g.next == nil {
-		q.last = g.prev
-	} else {
-		g.next.prev = g.prev
-	}
-	g.queued, g.prev, g.next = false, nil, nil
 }

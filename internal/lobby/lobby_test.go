@@ -162,6 +162,46 @@ func TestAFloodSparesTheSlow(t *testing.T) {
 	}
 }
 
+// A flood that stops at one stage displaces itself: neither who is before it nor
+// who is past it is cut, though they are older and come from its address.
+func TestAFloodAtOneStageSparesTheOthers(t *testing.T) {
+	for flood := range Stage(stages) {
+		l := open(Options{Waiting: is(100)})
+		var spared []*client
+		for s := range Stage(stages) {
+			if s != flood {
+				c := arrive(l, "192.0.2.1")
+				c.guest.Reach(s)
+				spared = append(spared, c)
+			}
+		}
+		for range 1000 {
+			c := arrive(l, "192.0.2.1")
+			c.guest.Reach(flood)
+			c.guest.Reach(flood - 1) // nobody goes back
+		}
+		for _, c := range spared {
+			if c.closed {
+				t.Errorf("a flood at stage %d cut one at stage %d", flood, c.guest.stage)
+			}
+		}
+		counts(t, l, 100, 0)
+	}
+}
+
+// What is done again gains nothing: who came to a stage first is cut first.
+func TestAStageIsReachedOnce(t *testing.T) {
+	l := open(Options{Waiting: is(2)})
+	first, second := arrive(l, "192.0.2.1"), arrive(l, "192.0.2.1")
+	for _, c := range []*client{first, second, first} {
+		c.guest.Reach(Greeted)
+	}
+	arrive(l, "192.0.2.1")
+	if !first.closed || second.closed {
+		t.Errorf("the first: closed %v, the second: %v", first.closed, second.closed)
+	}
+}
+
 // Who has a stream isn't cut, and neither is who can't be; then nobody gets in.
 func TestNoRoom(t *testing.T) {
 	l := open(Options{Waiting: is(2)})
@@ -330,24 +370,34 @@ func TestACrowdComesBackInTurns(t *testing.T) {
 // TestTheLineIsBounded: however many are refused, nobody stays away for longer,
 // and the line gets shorter by itself.
 func TestTheLineIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := open(Options{Rate: is(1)})
-		refuse := func() time.Duration {
-			_, retry := arrive(l, "192.0.2.1").guest.Visit(netip.Addr{}).Admit()
-			return retry
-		}
-		l.opts.Waiting = is(10_000)
-		for range 5000 {
-			if retry := refuse(); retry > longest+time.Second {
-				t.Fatalf("told to stay away for %v", retry)
-			}
-		}
-		time.Sleep(longest + 2*time.Second) //nolint:forbidigo // in a bubble
-		refuse()                            // is admitted
-		if retry := refuse(); retry > 2*time.Second {
-			t.Errorf("the line is still %v long", retry)
-		}
-	})
+	for name, by := range map[string]struct {
+		limits  Options
+		longest time.Duration
+	}{
+		"by rate": {Options{Rate: is(1)}, longestByRate},
+		"by room": {Options{Streams: is(1)}, longestForRoom},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := open(by.limits)
+				refuse := func() time.Duration {
+					_, retry := arrive(l, "192.0.2.1").guest.Visit(netip.Addr{}).Admit()
+					return retry
+				}
+				l.opts.Waiting = is(10_000)
+				for range 5000 {
+					if retry := refuse(); retry > by.longest+time.Second {
+						t.Fatalf("told to stay away for %v", retry)
+					}
+				}
+				time.Sleep(by.longest + 2*time.Second) //nolint:forbidigo // in a bubble
+				refuse()                               // is admitted, by rate
+				if retry := refuse(); retry > 3*time.Second {
+					t.Errorf("the line is still %v long", retry)
+				}
+			})
+		})
+	}
 }
 
 // TestSitesAreForgotten: what is remembered of addresses is bounded, and goes
@@ -394,6 +444,7 @@ func TestNothingIsLost(t *testing.T) {
 			"end":    func(t *rapid.T) { w.one(t).end(t) },
 			"close":  func(t *rapid.T) { w.one(t).leave() },
 			"take":   func(t *rapid.T) { w.one(t).take() },
+			"reach":  func(t *rapid.T) { w.one(t).guest.Reach(Stage(rapid.IntRange(0, stages-1).Draw(t, "stage"))) },
 		})
 		for _, g := range w.guests {
 			g.leave()

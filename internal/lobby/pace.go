@@ -25,13 +25,18 @@ func (p *pace) take(now time.Duration, perSecond int) bool {
 // one; as time passes, the line gets shorter by itself.
 type turns struct{ line time.Duration } // when the line ends
 
-// longest is the longest time that anybody is told to stay away. Beyond it a
-// crowd is spread over the second half of that time.
-const longest = 5 * time.Minute
+// The longest time that anybody is told to stay away, because it can't be called
+// back: for want of room, which may be made at any moment, and by a rate, which is
+// known to let no more in. Beyond it a crowd is spread over the second half of
+// that time.
+const (
+	longestForRoom = 2 * time.Minute
+	longestByRate  = 5 * time.Minute
+)
 
-// next is after which time one more may come back: at its turn, and not before
-// earliest.
-func (t *turns) next(now, earliest time.Duration, perSecond int) time.Duration {
+// next is after which time one more may come back: at its turn, not before
+// earliest, and not after longest.
+func (t *turns) next(now, earliest, longest time.Duration, perSecond int) time.Duration {
 	at := max(t.line, now+earliest)
 	if at > now+longest {
 		return longest/2 + rand.N(longest/2)

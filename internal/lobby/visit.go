@@ -69,7 +69,7 @@ func (v *Visit) Knock() (why Reason, retry time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if now := l.now(); !v.site.rate.take(now, rate) {
-		return AddressTooFast, v.site.turns.next(now, l.earliest(), rate)
+		return AddressTooFast, v.site.turns.next(now, l.earliest(), longestByRate, rate)
 	}
 	return "", 0
 }
@@ -108,10 +108,10 @@ func (l *Lobby) refusalLocked(from *site) (why Reason, retry time.Duration) {
 		return Full, l.laterLocked(most)
 	}
 	if most := limit(l.opts.StreamsPerAddress); most > 0 && from != nil && from.streams >= most {
-		return AddressFull, from.turns.next(now, l.earliest(), slowly(most))
+		return AddressFull, from.turns.next(now, l.earliest(), longestForRoom, slowly(most))
 	}
 	if rate := limit(l.opts.Rate); rate > 0 && !l.rate.take(now, rate) {
-		return TooFast, l.turns.next(now, l.earliest(), rate)
+		return TooFast, l.turns.next(now, l.earliest(), longestByRate, rate)
 	}
 	return "", 0
 }
@@ -123,7 +123,7 @@ func (l *Lobby) laterLocked(most int) time.Duration {
 	if fastest := limit(l.opts.Rate); fastest > 0 {
 		rate = min(rate, fastest)
 	}
-	return l.turns.next(l.now(), l.earliest(), rate)
+	return l.turns.next(l.now(), l.earliest(), longestForRoom, rate)
 }
 
 // crowdReturns is in how many seconds a crowd as large as a limit comes back to
@@ -178,7 +178,7 @@ func (l *Lobby) endLocked(v *Visit) (cut []io.Closer) {
 		if g.streams--; g.streams == 0 && !g.gone {
 			cut = l.makeRoomLocked(1)
 			l.waitLocked(g)
-			l.queue.push(g)
+			l.queues[g.stage].push(g)
 		}
 	}
 	l.sites.put(v.site, l.now())

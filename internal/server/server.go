@@ -71,6 +71,7 @@ func Listen(o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the %s listener can't use the address %s: %w; choose another one or stop the program that has it", o.Name, o.Address, err)
 	}
+	protocols := protocols(&o)
 	kept := newReserve(o.Reserve, o.Lobby.Metrics, o.Logger)
 	o.Lobby.Short = kept.short
 	l := limited{Listener: socket, lobby: lobby.New(o.Lobby), reserve: kept}
@@ -78,10 +79,6 @@ func Listen(o Options) (*Server, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("the %s listener can't be watched: %w", o.Name, err), l.Close())
 	}
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true)
-	protocols.SetHTTP2(o.TLS != nil && (o.TLS.NextProtos == nil || slices.Contains(o.TLS.NextProtos, "h2")))
-	protocols.SetUnencryptedHTTP2(o.TLS == nil)
 	return &Server{
 		name:     o.Name,
 		listener: bound,
@@ -106,11 +103,32 @@ func Listen(o Options) (*Server, error) {
 	}, nil
 }
 
-func accepting(l limited, o Options) (listener, error) {
-	if o.Brief != nil {
-		return directly(l, o), nil
+// protocols are those that are spoken: HTTP/2 without TLS too, and with TLS unless
+// it isn't offered.
+func protocols(o *Options) *http.Protocols {
+	p := new(http.Protocols)
+	p.SetHTTP1(true)
+	if o.TLS == nil {
+		p.SetUnencryptedHTTP2(true)
+		return p
 	}
-	return skimming(l, o)
+	if o.TLS.NextProtos == nil {
+		o.TLS = o.TLS.Clone()
+		o.TLS.NextProtos = []string{"h2", "http/1.1"}
+	}
+	p.SetHTTP2(slices.Contains(o.TLS.NextProtos, "h2"))
+	return p
+}
+
+func accepting(l limited, o Options) (listener, error) {
+	switch {
+	case o.TLS != nil:
+		return securing(l, o), nil
+	case o.Brief != nil:
+		return directly(l, o), nil
+	default:
+		return skimming(l, o)
+	}
 }
 
 // Count is how many connections carry no stream, and how many streams were
@@ -128,11 +146,7 @@ func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 
 // Serve answers requests until Shutdown or Close; then it returns nil.
 func (s *Server) Serve() error {
-	serve := s.http.Serve
-	if s.http.TLSConfig != nil {
-		serve = func(l net.Listener) error { return s.http.ServeTLS(l, "", "") } // the certificate is the configuration's
-	}
-	if err := serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+	if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("the %s listener ended: %w", s.name, err)
 	}
 	return nil

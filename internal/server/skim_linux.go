@@ -187,7 +187,11 @@ func (s *skim) welcome(a *attendant) (*http.Request, *lobby.Guest) {
 		a.at.visit = visit(guest, s.proxies, r)
 		return r, guest
 	}
-	c, err := s.handOver(a.fd, head)
+	whole := bytes.Contains(head, []byte("\r\n\r\n"))
+	if whole {
+		guest.Reach(lobby.Asked)
+	}
+	c, err := s.handOver(a.fd, head, whole)
 	if err != nil {
 		guest.Leave()
 		return nil, nil // the client is gone
@@ -234,11 +238,10 @@ func (s *skim) plain(head []byte, like *http.Request) *http.Request {
 const maxHandOver = 8
 
 // handOver makes a connection for net/http, which has yet to read head.
-func (s *skim) handOver(fd int, head []byte) (net.Conn, error) {
+func (s *skim) handOver(fd int, head []byte, whole bool) (net.Conn, error) {
 	f := os.NewFile(uintptr(fd), "")
 	defer f.Close()
 	c, err := net.FileConn(f) // a second descriptor, for a moment
-	whole := bytes.Contains(head, []byte("\r\n\r\n"))
 	for failed := 0; whole && outOfDescriptors(err) && failed < maxHandOver && s.overcome(err, failed); failed++ {
 		c, err = net.FileConn(f)
 	}

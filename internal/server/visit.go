@@ -35,6 +35,7 @@ func visiting(next http.Handler, proxies peer.Proxies) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
+		c.guest.Reach(lobby.Asked)
 		v := visit(c.guest, proxies, r)
 		defer v.End()
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), visitKey{}, v)))
