@@ -34,17 +34,26 @@ type Ledger struct {
 	fetched  []int // what the full state of a resync has told, so that it may come again
 	faults   []string
 	begun    int                       // devices that have got their first position
+	got      []time.Time               // when a device last got an event
+	stall    time.Duration             // the longest time without one, of any device
 	resyncs  map[string]int            // by reason, the first of each device left out
 	justify  func(client.Resync) error // nil: no resync is justified
 }
 
 // NewLedger makes a ledger of devices with the given prefix.
 func NewLedger(prefix string, devices int) *Ledger {
-	l := &Ledger{acked: make([]int, devices), finished: make([]int, devices), fetched: make([]int, devices), resyncs: make(map[string]int)}
-	for i := range devices {
-		l.names = append(l.names, fmt.Sprintf("%s-%d", prefix, i))
+	names := make([]string, devices)
+	for i := range names {
+		names[i] = fmt.Sprintf("%s-%d", prefix, i)
 	}
-	return l
+	return NewLedgerOf(names)
+}
+
+// NewLedgerOf makes a ledger of these devices.
+func NewLedgerOf(names []string) *Ledger {
+	n := len(names)
+	return &Ledger{names: names, acked: make([]int, n), finished: make([]int, n), fetched: make([]int, n),
+		got: make([]time.Time, n), resyncs: make(map[string]int)}
 }
 
 // Connect runs all devices until ctx ends. where picks a gateway for each
@@ -93,6 +102,9 @@ func (l *Ledger) finish(i int, e client.Event) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if now := time.Now(); !l.got[i].IsZero() {
+		l.stall, l.got[i] = max(l.stall, now.Sub(l.got[i])), now
+	}
 	switch want := l.finished[i] + 1; {
 	case body.N > want:
 		l.faultLocked("%s: gap, %d after %d (id %s)", l.names[i], body.N, l.finished[i], e.ID)
@@ -148,26 +160,25 @@ func (l *Ledger) AwaitBegun(tb testing.TB) {
 // Publish sends about rate events a second, in batches to all devices in
 // turn, until ctx ends. where picks a back end for each attempt.
 func (l *Ledger) Publish(ctx context.Context, where func() string, rate int) {
-	const batches = 20 // a second
+	size := min(max(rate/20, 1), len(l.names)) // of a batch: twenty a second, unless there are too few devices
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
 	web := &http.Client{Transport: transport, Timeout: 15 * time.Second}
-	tick := time.NewTicker(time.Second / batches)
+	tick := time.NewTicker(time.Duration(size) * time.Second / time.Duration(rate))
 	defer tick.Stop()
-	for next := 0; ; next += rate / batches {
+	for next := 0; ; next += size {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
 		// A batch that was begun is finished: it may be half stored already.
-		l.batch(ctx, web, where, next, rate/batches)
+		l.batch(ctx, web, where, next, size)
 	}
 }
 
 // batch publishes one event to each of n devices, until all are acknowledged.
 func (l *Ledger) batch(ctx context.Context, web *http.Client, where func() string, from, n int) {
-	n = min(n, len(l.names))
 	open := make(map[int]string, n) // line by device
 	order := make([]int, 0, n)
 	l.mu.Lock()
@@ -233,6 +244,23 @@ func (l *Ledger) Finished() (events int) {
 		events += n
 	}
 	return events
+}
+
+// Stall is the longest time for which some device has got nothing since Stall
+// was last called; the first call only begins. It means something while events
+// for all devices are published.
+func (l *Ledger) Stall() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now, worst := time.Now(), l.stall
+	for i := range l.got {
+		if !l.got[i].IsZero() {
+			worst = max(worst, now.Sub(l.got[i]))
+		}
+		l.got[i] = now
+	}
+	l.stall = 0
+	return worst
 }
 
 // Settle waits until every device has finished what was acknowledged for it,

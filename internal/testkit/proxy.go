@@ -20,9 +20,10 @@ type Proxy struct {
 	target  string
 	sent    int64 // bytes that came from the server
 	links   map[*link]struct{}
-	all     bool          // new connections are held up too
-	delay   time.Duration // before each piece of either direction
-	pace    time.Duration // of a byte
+	all     bool              // new connections are held up too
+	delay   time.Duration     // before each piece of either direction
+	pace    time.Duration     // of a byte
+	edits   map[string]string // of what the server says
 	closed  bool
 }
 
@@ -41,7 +42,7 @@ func StartProxy(tb testing.TB, target string) *Proxy {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	p := &Proxy{tb: tb, target: target, listener: listener, links: make(map[*link]struct{})}
+	p := &Proxy{tb: tb, target: target, listener: listener, links: make(map[*link]struct{}), edits: make(map[string]string)}
 	p.changed = sync.NewCond(&p.mu)
 	p.ended.Go(p.accept)
 	tb.Cleanup(p.close)
@@ -96,6 +97,15 @@ func (p *Proxy) Slow(delay time.Duration, bytesPerSecond int) {
 			p.pace = time.Second / time.Duration(bytesPerSecond)
 		}
 	})
+}
+
+// Rewrite changes what the server says from now on, to something of the same
+// length.
+func (p *Proxy) Rewrite(from, to string) {
+	if len(from) != len(to) {
+		p.tb.Fatalf("%q and %q differ in length", from, to)
+	}
+	p.change(func() { p.edits[from] = to })
 }
 
 // Reset is Cut by a segment that throws away what is still under way, as a box
@@ -227,6 +237,9 @@ func (p *Proxy) pass(l *link, data []byte, fromClient bool) bool {
 		l.said = append(l.said[:0], data...)
 	} else {
 		p.sent += int64(len(data))
+		for from, to := range p.edits {
+			copy(data, bytes.ReplaceAll(data, []byte(from), []byte(to)))
+		}
 	}
 	for l.held && !l.cut {
 		p.changed.Wait()

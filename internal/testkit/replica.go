@@ -49,6 +49,38 @@ func (r *Redis) CutReplicas(replicas ...*Redis) {
 	}
 }
 
+// AwaitReplica waits until the only replica has everything. WAIT is of no use
+// for that: it is about what its own connection has written.
+func (r *Redis) AwaitReplica() {
+	r.tb.Helper()
+	Eventually(r.tb, "the replica has everything", func() bool {
+		offset := r.Info("replication", "master_repl_offset")
+		return offset != "" && strings.Contains(r.Info("replication", "slave0"), "offset="+offset+",")
+	})
+}
+
+// Isolate puts the server on the small side of a partition: replicas and
+// Sentinels, who come as the default user, reach it no more, while clients with
+// a user of their own (RedisUser) notice nothing. Do and Try may do little
+// meanwhile, either.
+func (r *Redis) Isolate() {
+	r.tb.Helper()
+	r.Do("ACL", "SETUSER", "default", "-@all", "+acl|setuser", "+client|kill", "+config|set", "+xrange")
+	r.Do("CLIENT", "KILL", "USER", "default")
+}
+
+// Rejoin takes Isolate back.
+func (r *Redis) Rejoin() {
+	r.tb.Helper()
+	r.Do("ACL", "SETUSER", "default", "+@all")
+}
+
+// Holds reports whether the stream at key holds an entry.
+func (r *Redis) Holds(key, id string) bool {
+	r.tb.Helper()
+	return len(r.Do("XRANGE", key, id, id).([]any)) > 0
+}
+
 // AllowReplicas takes CutReplicas back.
 func (r *Redis) AllowReplicas() {
 	r.tb.Helper()

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"strconv"
+	"testing"
 	"time"
 )
 
@@ -37,6 +38,42 @@ func (r *Redis) Try(args ...string) (any, error) {
 		return nil, err
 	}
 	return readReply(bufio.NewReader(conn))
+}
+
+// A Conn is one connection to a server, as the default user, for commands whose
+// replies may be waited for later.
+type Conn struct {
+	tb   testing.TB
+	conn net.Conn
+	in   *bufio.Reader
+}
+
+// Dial makes a connection that is closed when the test ends.
+func (r *Redis) Dial() *Conn {
+	r.tb.Helper()
+	conn, err := net.DialTimeout("tcp", r.Addr(), 5*time.Second)
+	if err != nil {
+		r.tb.Fatal(err)
+	}
+	r.tb.Cleanup(func() { conn.Close() })
+	return &Conn{r.tb, conn, bufio.NewReader(conn)}
+}
+
+// Send sends a command and doesn't wait: a frozen server's kernel takes it.
+func (c *Conn) Send(args ...string) {
+	c.tb.Helper()
+	if _, err := c.conn.Write(appendCommand(nil, args)); err != nil {
+		c.tb.Fatal(err)
+	}
+}
+
+// Reply waits for the next reply.
+func (c *Conn) Reply() (any, error) {
+	c.tb.Helper()
+	if err := c.conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		c.tb.Fatal(err)
+	}
+	return readReply(c.in)
 }
 
 // Pipe sends many commands at once and returns their replies; an error reply

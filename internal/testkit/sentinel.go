@@ -76,7 +76,12 @@ func (p *Pair) Primary() *Redis {
 // Replica is the server that isn't the primary.
 func (p *Pair) Replica() *Redis {
 	p.tb.Helper()
-	if p.Primary() == p.Servers[0] {
+	return p.Other(p.Primary())
+}
+
+// Other is the one of the two servers that r is not.
+func (p *Pair) Other(r *Redis) *Redis {
+	if r == p.Servers[0] {
 		return p.Servers[1]
 	}
 	return p.Servers[0]

@@ -25,7 +25,7 @@ func TestPairLosesItsTail(t *testing.T) {
 	p := StartPair(t)
 	old, next := p.Primary(), p.Replica()
 	old.Do("SET", "before", "kept")
-	old.Do("WAIT", "1", "5000")
+	old.AwaitReplica()
 	old.CutReplicas(next)
 	old.Do("SET", "after", "lost")
 	old.Kill9()
@@ -50,12 +50,12 @@ func TestCluster(t *testing.T) {
 		t.Errorf("after the migration: %v", got)
 	}
 	replica := c.ReplicaOf(to)
-	to.Do("WAIT", "1", "5000")
+	to.AwaitReplica()
 	c.Failover(replica)
 	if got := replica.Do("GET", "k"); got != "v" || c.MasterOf(slot) != replica {
 		t.Errorf("after a failover: %v", got)
 	}
-	replica.Do("WAIT", "1", "5000")
+	replica.AwaitReplica()
 	replica.CutReplicas(c.ReplicaOf(replica))
 	replica.Do("SET", "k", "lost")
 	replica.Kill9()
