@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"downlink/internal/event"
@@ -37,10 +36,6 @@ func (w Scopes) compile() (rights, error) {
 	}
 	if s.groups, err = newPatterns(w.Groups, event.ValidateGroup); err != nil {
 		return s, fmt.Errorf("has groups that can't be: %w", err)
-	}
-	// A group may be called so, but who writes it here means the one without.
-	if slices.ContainsFunc(w.Groups, func(g string) bool { return strings.HasPrefix(g, event.GroupPrefix) }) {
-		return s, errors.New("has groups with an @; write them without")
 	}
 	switch {
 	case len(w.Devices)+len(w.Groups) == 0 && !w.Broadcast && !w.Admin && !w.Tickets:

@@ -105,8 +105,13 @@ func ValidateDevice(device string) error {
 	return nil
 }
 
-// ValidateGroup accepts a group's name, without the leading "@".
+// ValidateGroup accepts a group's name, without the "@" of its target. A name
+// that begins with one is a mistake: events for "@north" would pass by the
+// members of a group "@north".
 func ValidateGroup(group string) error {
+	if strings.HasPrefix(group, GroupPrefix) {
+		return &Error{"group", `begins with "@": write a group's name without it`}
+	}
 	return validateText("group", group, 1, MaxGroupBytes-len(GroupPrefix))
 }
 

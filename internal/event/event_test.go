@@ -76,7 +76,7 @@ func wantField(t *testing.T, field, value string, err error) {
 
 func TestValidateTarget(t *testing.T) {
 	for target, toAll := range map[string]bool{
-		"*": true, "@g": true, "@*": true, "@@": true, "@" + strings.Repeat("g", 127): true, "a": false, "매장-12": false,
+		"*": true, "@g": true, "@*": true, "@g@": true, "@" + strings.Repeat("g", 127): true, "a": false, "매장-12": false,
 	} {
 		if err := ValidateTarget(target); err != nil {
 			t.Errorf("ValidateTarget(%q) = %v", target, err)
@@ -86,7 +86,7 @@ func TestValidateTarget(t *testing.T) {
 		}
 	}
 	for target, field := range map[string]string{
-		"": "device", "**": "device", "*a": "device", "@": "group", "@a\n": "group", "@" + strings.Repeat("g", 128): "group",
+		"": "device", "**": "device", "*a": "device", "@": "group", "@@": "group", "@@north": "group", "@a\n": "group", "@" + strings.Repeat("g", 128): "group",
 	} {
 		wantField(t, field, target, ValidateTarget(target))
 	}

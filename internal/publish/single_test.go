@@ -128,6 +128,7 @@ func TestBadBodiesAreRefusedWithTheirReason(t *testing.T) {
 		{`{"devices":["d",2],"type":"t","text":""}`, "devices[1]", "isn't a string", problem.InvalidEvent},
 		{`{"devices":["d",["e"]],"type":"t","text":""}`, "devices[1]", "isn't a string", problem.InvalidEvent},
 		{`{"devices":["d","*"],"type":"t","text":""}`, "devices[1]", "start", problem.InvalidEvent},
+		{`{"device":"@@g","type":"t","text":""}`, "device", "without", problem.InvalidEvent},
 		{`{"devices":["@g"],"type":"t","text":""}`, "devices[0]", "start", problem.InvalidEvent},
 		{`{"devices":["d","e","d"],"type":"t","text":""}`, "devices[2]", `"d" stands twice`, problem.DuplicateMember},
 		{`{"devices":[` + list + `],"type":"t","text":""}`, "devices", "1000", problem.TooManyDevices},

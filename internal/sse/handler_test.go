@@ -109,6 +109,7 @@ func TestWhatIsNotAStream(t *testing.T) {
 		{"control character", "GET", "/events?device=a%0Ab", nil, 400, "U+000A"},
 		{"too long", "GET", "/events?device=" + strings.Repeat("x", 129), nil, 400, "128"},
 		{"empty group", "GET", "/events?device=a&group=", nil, 400, "group"},
+		{"group with @", "GET", "/events?device=a&group=@north", nil, 400, "without"},
 		{"too many groups", "GET", "/events?device=a" + strings.Repeat("&group=g", 65), nil, 400, "64"},
 		{"from nowhere", "GET", "/events?device=a&from=latest", nil, 400, "earliest"},
 		{"Accept JSON", "GET", "/events?device=a", []string{"Accept: application/json"}, 406, "text/event-stream"},

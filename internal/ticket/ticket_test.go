@@ -431,6 +431,7 @@ func TestOrders(t *testing.T) {
 		"broadcast":     {f, anyone, `{"device":"*"}`, 400, "device"},
 		"group as such": {f, anyone, `{"device":"@g"}`, 400, "device"},
 		"bad group":     {f, anyone, `{"device":"a","groups":[""]}`, 400, "groups"},
+		"group with @":  {f, anyone, `{"device":"a","groups":["@north"]}`, 400, "without"},
 		"many groups":   {f, anyone, `{"device":"a","groups":[` + many + `]}`, 400, "at most 64"},
 		"long groups":   {f, anyone, `{"device":"a","groups":[` + long + `]}`, 400, "fewer groups"},
 		"no time":       {f, anyone, `{"device":"a","ttl_s":0}`, 400, "ttl_s"},
