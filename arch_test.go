@@ -79,10 +79,11 @@ var rules = map[string]rule{
 	"limits":  {may: "problem", why: "what caps, not who enforces it: that one gets a function"},
 	"config":  {may: "limits cors eventlog/redisurl", mods: kong + " " + yaml, why: "packages see plain Options, never the configuration"},
 	"metrics": {mods: prometheus, why: "the registry; each package keeps its own metrics"},
-	"auth":    {may: "event backoff certs strictjson", mods: gojwt, why: "turns a credential into an identity; it answers nobody"},
+	"jwt":     {may: "backoff strictjson", mods: gojwt, why: "whether a signed token is to be believed; what it is for is its caller's business"},
+	"auth":    {may: "event certs jwt strictjson", why: "turns a credential into an identity; it answers nobody"},
 	"ticket":  {may: "event problem strictjson", why: "what lets a browser in once; who may have one is decided elsewhere"},
 	"cors":    {why: "a rule of browsers; it identifies nobody"},
-	"access":  {may: "event problem auth strictjson", mods: yaml, why: "who calls the back end; it serves nothing itself"},
+	"access":  {may: "event problem jwt strictjson", mods: yaml, why: "who calls the back end; it serves nothing itself"},
 	"certs":   {why: "a certificate that can be exchanged; it knows no listener"},
 	"reload":  {why: "a rhythm; what is in the files is their owners' business"},
 	"explain": {may: "event session shard trail problem", why: "gathers what others know of a device"},
@@ -93,11 +94,11 @@ var rules = map[string]rule{
 
 	// Assembly.
 	"gateway": {
-		may:  "event frame problem openapi backoff eventlog eventlog/redislog eventlog/filelog publish control revoked tail sweep shard session conn door sse poll trail explain metrics server lobby peer auth certs reload limits fdtable access ticket cors",
+		may:  "event frame problem openapi backoff eventlog eventlog/redislog eventlog/filelog publish control revoked tail sweep shard session conn door sse poll trail explain metrics server lobby peer jwt auth certs reload limits fdtable access ticket cors",
 		mods: prometheus,
 		why:  "the one place that knows every stage's concrete type; it takes Options too, so that a test can run three in one process",
 	},
-	"cmd/downlink":    {may: "auth load load/producer load/results load/watch config limits gateway event eventlog problem control publish metrics client explain docs/operate", mods: kong + " " + yaml, why: "reads the command line and wires; work is done elsewhere"},
+	"cmd/downlink":    {may: "auth jwt load load/producer load/results load/watch config limits gateway event eventlog problem control publish metrics client explain docs/operate", mods: kong + " " + yaml, why: "reads the command line and wires; work is done elsewhere"},
 	"docs/operate":    {why: "text"},
 	"bench":           {why: "measures programs from outside: what it shares with them is no measurement"},
 	"tools/reference": {may: "config limits gateway event eventlog session problem metrics publish", mods: kong + " " + prometheus, why: "writes docs/reference from the code"},

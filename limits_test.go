@@ -66,7 +66,7 @@ var capping = regexp.MustCompile(`(?i)^(max|most|largest)|(max|most|limit|batch|
 // notLimits are constants that are called so and cap nothing that anybody could
 // run into: where, and why.
 var notLimits = map[string]string{
-	"auth.minSecretBytes":     "the least, for the sake of security",
+	"jwt.minSecretBytes":      "the least, for the sake of security",
 	"fdtable.most":            "how far the kernel's table of descriptors is made in advance",
 	"filelog.entryBytes":      "what an entry costs in memory",
 	"filelog.hashBytes":       "the form of a key",

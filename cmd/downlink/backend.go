@@ -13,7 +13,7 @@ func backendOptions(c *config.Config) gateway.BackendOptions {
 		o.PublishersFile = c.Publishers
 	}
 	if c.BackendUses("jwt") {
-		o.JWT = &gateway.TokenOptions{
+		o.JWT = &gateway.KeyOptions{
 			HMACSecretFile: c.BackendSecret, PublicKeysFile: c.BackendKeys,
 			Issuers: c.BackendIssuers.Items(), Audiences: c.BackendAudience.Items(), Leeway: c.BackendLeeway,
 		}

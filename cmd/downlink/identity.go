@@ -10,16 +10,16 @@ import (
 func identity(c *config.Config) gateway.IdentityOptions {
 	o := gateway.IdentityOptions{Cookie: c.JWTCookie}
 	if c.Uses("jwt") {
-		o.JWT = &gateway.TokenOptions{
+		keys := gateway.KeyOptions{
 			HMACSecretFile: c.JWTSecret, PublicKeysFile: c.JWTKeys,
 			Issuers: c.JWTIssuers.Items(), Audiences: c.JWTAudiences.Items(), Leeway: c.JWTLeeway,
-			DeviceClaim: c.JWTDevice, GroupsClaim: c.JWTGroups,
 		}
 		for _, set := range c.KeySets() {
-			o.JWT.JWKS = append(o.JWT.JWKS, gateway.JWKSOptions{
+			keys.JWKS = append(keys.JWKS, gateway.JWKSOptions{
 				URL: set.URL, Issuer: set.Issuer, CAFile: c.JWKSCA, Refresh: c.JWKSRefresh, MaxAge: c.JWKSMaxAge,
 			})
 		}
+		o.JWT = &gateway.TokenOptions{Keys: keys, DeviceClaim: c.JWTDevice, GroupsClaim: c.JWTGroups}
 	}
 	if c.Uses("tokens") {
 		o.TokensFile = c.DeviceTokens

@@ -14,6 +14,7 @@ import (
 
 	"downlink/internal/auth"
 	"downlink/internal/config"
+	"downlink/internal/jwt"
 )
 
 // tokenInspectCmd reads a token as a gateway with these settings would.
@@ -75,8 +76,8 @@ func (c *tokenInspectCmd) methods(loader *config.Loader) (*auth.Methods, error) 
 	m := &auth.Methods{Metrics: auth.NewMetrics(nil)}
 	var err error
 	if o.JWT != nil {
-		o.JWT.Metrics, o.JWT.Logger = m.Metrics, slog.New(slog.DiscardHandler)
-		if m.JWT, err = auth.New(*o.JWT); err != nil {
+		o.JWT.Keys.Metrics, o.JWT.Keys.Logger = jwt.NewMetrics(nil), slog.New(slog.DiscardHandler)
+		if m.JWT, err = auth.OpenJWTs(*o.JWT); err != nil {
 			return nil, err
 		}
 	}
@@ -104,7 +105,7 @@ func judge(m *auth.Methods, text string) (auth.Identity, error) {
 // show prints what stands in a token: of a JWT its parts, of any other its
 // digest.
 func show(io console, text string) error {
-	header, payload, err := auth.Contents(text)
+	header, payload, err := jwt.Contents(text)
 	if err != nil {
 		_, err := fmt.Fprintf(io.out, "form     no JWT (%s)\nsha256   %x\n", strings.TrimPrefix(err.Error(), "the token isn't a signed JWT: "), sha256.Sum256([]byte(text)))
 		return err

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"downlink/internal/auth"
+	"downlink/internal/jwt"
 )
 
 // tokenCmd makes and reads tokens. What is secret goes to standard output, when
@@ -60,10 +61,10 @@ func (c *tokenMakeCmd) Run(io console) error {
 		return usage(err)
 	}
 	now := time.Now()
-	token, err := signer.Sign(auth.Claims{
+	token, err := auth.Claims{
 		Device: c.Device, DeviceClaim: c.DeviceClaim, Groups: c.Groups, GroupsClaim: c.GroupsClaim,
 		Issuer: c.Issuer, Audience: c.Audience, KeyID: c.KeyID, Issued: now, Expires: now.Add(c.Expires),
-	})
+	}.Sign(signer)
 	if err != nil {
 		return usage(err)
 	}
@@ -71,10 +72,10 @@ func (c *tokenMakeCmd) Run(io console) error {
 	return err
 }
 
-func (c *tokenMakeCmd) signer() (*auth.Signer, error) {
-	path, read := c.SecretFile, auth.SecretSigner
+func (c *tokenMakeCmd) signer() (*jwt.Signer, error) {
+	path, read := c.SecretFile, jwt.SecretSigner
 	if c.KeyFile != "" {
-		path, read = c.KeyFile, auth.KeySigner
+		path, read = c.KeyFile, jwt.KeySigner
 	}
 	data, err := readSmall(path)
 	if err != nil {

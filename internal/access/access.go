@@ -14,15 +14,15 @@ import (
 	"sync/atomic"
 	"time"
 
-	"downlink/internal/auth"
+	"downlink/internal/jwt"
 	"downlink/internal/problem"
 )
 
 // A Verifier checks JWTs. Safe for concurrent use.
 type Verifier interface {
-	// Claims is the payload of a token, a JSON object, and when the token ceases
-	// to count. The error is an *auth.Error, or wraps auth.ErrKeysUnavailable.
-	Claims(ctx context.Context, token string) (payload []byte, expires time.Time, err error)
+	// Check is the payload of a token, a JSON object, and when the token ceases to
+	// count. The error is a *jwt.Error, or wraps jwt.ErrKeysUnavailable.
+	Check(ctx context.Context, token string) (payload []byte, expires time.Time, err error)
 }
 
 // Options for a Gate. Without a file and a verifier it is open: everybody may
@@ -139,8 +139,8 @@ func (g *Gate) checkJWT(ctx context.Context, token string) (*Caller, error) {
 	if c := g.verdicts.find(sum, now); c != nil {
 		return c, nil
 	}
-	payload, expires, err := g.opts.JWT.Claims(ctx, token)
-	if errors.Is(err, auth.ErrKeysUnavailable) {
+	payload, expires, err := g.opts.JWT.Check(ctx, token)
+	if errors.Is(err, jwt.ErrKeysUnavailable) {
 		return nil, g.deny(keysUnavailable, problem.KeysUnavailable, "the keys for publishers' tokens could not be fetched")
 	}
 	if err != nil {

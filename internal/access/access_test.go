@@ -15,7 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"downlink/internal/auth"
+	"downlink/internal/jwt"
 	"downlink/internal/problem"
 )
 
@@ -262,7 +262,7 @@ type issuer struct {
 	asked   int
 }
 
-func (i *issuer) Claims(context.Context, string) ([]byte, time.Time, error) {
+func (i *issuer) Check(context.Context, string) ([]byte, time.Time, error) {
 	i.asked++
 	return []byte(i.payload), i.expires, i.err
 }
@@ -289,8 +289,8 @@ func TestJWT(t *testing.T) {
 		"name twice":      {issuer{`{"sub":"a","sub":"erp","downlink":{"admin":true}}`, later, nil, 0}, problem.Unauthorized, "twice"},
 		"scope twice":     {issuer{`{"sub":"erp","downlink":{"devices":["a"],"devices":["*"]}}`, later, nil, 0}, problem.Unauthorized, "once"},
 		"nothing":         {issuer{`{"sub":"erp","downlink":{}}`, later, nil, 0}, problem.Unauthorized, "may do nothing"},
-		"not accepted":    {issuer{"", later, &auth.Error{Failure: auth.BadSignature}, 0}, problem.Unauthorized, ""},
-		"can't be judged": {issuer{"", later, fmt.Errorf("x: %w", auth.ErrKeysUnavailable), 0}, problem.KeysUnavailable, ""},
+		"not accepted":    {issuer{"", later, &jwt.Error{Failure: jwt.BadSignature}, 0}, problem.Unauthorized, ""},
+		"can't be judged": {issuer{"", later, fmt.Errorf("x: %w", jwt.ErrKeysUnavailable), 0}, problem.KeysUnavailable, ""},
 	} {
 		g := gate(t, Options{JWT: &c.issuer})
 		caller, err := g.Check(request("Bearer a.b.c"))
@@ -325,7 +325,7 @@ func TestVerdicts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	i.err = &auth.Error{Failure: auth.BadSignature}
+	i.err = &jwt.Error{Failure: jwt.BadSignature}
 	for range 2 {
 		if _, err := g.Check(request("Bearer g.h.i")); err == nil {
 			t.Fatal("let through")

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"downlink/internal/event"
+	"downlink/internal/jwt"
 )
 
 // A Failure is why a request proves no identity: the same word in metric and
@@ -16,17 +17,18 @@ type Failure string
 const (
 	TokenMissing   Failure = "token_missing"
 	TokenAmbiguous Failure = "token_ambiguous" // there are several
-	TokenMalformed Failure = "token_malformed"
-	BadAlgorithm   Failure = "token_algorithm" // no key of this gateway is for it
-	KeyUnknown     Failure = "token_key"
-	BadSignature   Failure = "token_signature"
-	TokenExpired   Failure = "token_expired"
-	TokenTooEarly  Failure = "token_not_yet_valid"
-	WrongIssuer    Failure = "token_issuer"
-	WrongAudience  Failure = "token_audience"
-	BadDevice      Failure = "token_device" // the claim is missing or no device ID
+	BadDevice      Failure = "token_device"    // the claim is missing or no device ID
 	BadGroups      Failure = "token_groups"
 	TokenUnknown   Failure = "token_unknown" // not in the file of static tokens
+
+	TokenMalformed = Failure(jwt.Malformed)
+	BadAlgorithm   = Failure(jwt.BadAlgorithm)
+	KeyUnknown     = Failure(jwt.KeyUnknown)
+	BadSignature   = Failure(jwt.BadSignature)
+	TokenExpired   = Failure(jwt.Expired)
+	TokenTooEarly  = Failure(jwt.TooEarly)
+	WrongIssuer    = Failure(jwt.WrongIssuer)
+	WrongAudience  = Failure(jwt.WrongAudience)
 
 	CertificateMissing   Failure = "certificate_missing"
 	CertificateUntrusted Failure = "certificate_untrusted"
@@ -96,7 +98,7 @@ func (e *Error) Challenge() string {
 }
 
 // A LaterError is a credential that can't be judged now; it wraps
-// ErrKeysUnavailable or ErrRevocationUnknown. It helps to try again.
+// jwt.ErrKeysUnavailable or ErrRevocationUnknown. It helps to try again.
 type LaterError struct {
 	Claimed string // as in Error
 	err     error

@@ -12,7 +12,7 @@ import (
 // weaker one.
 type Methods struct {
 	Certificates *Certificates // nil: client certificates mean nothing
-	JWT          *Verifier     // nil: there are no JWTs
+	JWT          *JWTs         // nil: there are no JWTs
 	Tokens       *Tokens       // nil: there are no static tokens
 	Proxy        *Proxy        // nil: nobody in front is believed
 	Tickets      bool          // pages may come with tickets, which are judged elsewhere
@@ -22,7 +22,7 @@ type Methods struct {
 }
 
 // Identify says which device a request comes from, and until when. The error
-// is an *Error, or wraps ErrKeysUnavailable or ErrRevocationUnknown. On success
+// is an *Error, or wraps jwt.ErrKeysUnavailable or ErrRevocationUnknown. On success
 // the request loses its headers with tokens: it may live as long as the stream.
 // Safe for concurrent use.
 func (m *Methods) Identify(r *http.Request) (Identity, error) {
@@ -62,7 +62,7 @@ func (m *Methods) CheckToken(ctx context.Context, text string) (Identity, error)
 	if m.JWT == nil || m.Tokens != nil && strings.Count(text, ".") != 2 {
 		return m.Tokens.check(text)
 	}
-	return m.JWT.Check(ctx, text)
+	return m.JWT.check(ctx, text)
 }
 
 // missing is what to say to a request that offers nothing.

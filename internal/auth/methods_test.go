@@ -185,6 +185,7 @@ func TestProxy(t *testing.T) {
 		"everybody":           {with(trusted, "X-Device: *"), string(ProxyDevice)},
 		"no UTF-8":            {with(trusted, "X-Device: a\xff"), string(ProxyDevice)},
 		"too many groups":     {with(trusted, "X-Device: a", "X-Groups: "+strings.Repeat("x,", 30)+manyGroups(65)), string(ProxyGroups)},
+		"a group with @":      {with(trusted, "X-Device: a", "X-Groups: north, @south"), string(ProxyGroups)},
 		"a group that is bad": {with(trusted, "X-Device: a", "X-Groups: "+strings.Repeat("x", 200)), string(ProxyGroups)},
 		"other spelling":      {with(trusted, "X_Device: a"), string(TokenMissing)},
 	} {
@@ -287,6 +288,10 @@ func TestCertificateIdentity(t *testing.T) {
 	bad := e.ca.Issue("a", func(c *x509.Certificate) { c.Subject.OrganizationalUnit = []string{strings.Repeat("x", 128)} })
 	if got := verdict(e.methods, offer(bad.Chain)); got != string(CertificateGroups) {
 		t.Errorf("a bad group: %s", got)
+	}
+	at := e.ca.Issue("a", func(c *x509.Certificate) { c.Subject.OrganizationalUnit = []string{"@tills"} })
+	if got := verdict(e.methods, offer(at.Chain)); got != string(CertificateGroups) {
+		t.Errorf("a group with an @: %s", got)
 	}
 	testkit.Put(t, e.crls, e.ca.Revoke(nil, leaf.Cert))
 	if _, err := e.methods.Certificates.opts.Authorities.Load(); err != nil || id.Valid() {

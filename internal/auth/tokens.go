@@ -7,11 +7,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"slices"
 	"sync/atomic"
 	"time"
 
 	"downlink/internal/event"
+	"downlink/internal/strictjson"
 )
 
 // Tokens are static tokens: random texts, each of one device, of which a file
@@ -56,7 +59,7 @@ func OpenTokens(path string) (*Tokens, error) {
 // Load reads the file again and reports whether it has changed. After an error
 // what was read before stays in use.
 func (t *Tokens) Load() (changed bool, err error) {
-	data, err := readFile(t.path, maxTokensBytes)
+	data, err := readTokens(t.path)
 	if err != nil {
 		return false, err
 	}
@@ -72,8 +75,25 @@ func (t *Tokens) Load() (changed bool, err error) {
 	return true, nil
 }
 
-// maxTokensBytes is room for a hundred thousand lines.
+// maxTokensBytes is room for a hundred thousand lines; it keeps a wrong path from
+// being read into memory.
 const maxTokensBytes = 16 << 20
+
+func readTokens(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxTokensBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > maxTokensBytes {
+		return nil, fmt.Errorf("%s is too large for what it is: more than %d bytes", path, maxTokensBytes)
+	}
+	return data, nil
+}
 
 // parseTokens reads one token a line; empty lines and those that begin with #
 // don't count. Its errors complete the sentence "<file> …".
@@ -105,13 +125,7 @@ func parseTokens(data []byte) (map[digest]TokenLine, error) {
 var errTokenLine = errors.New(`isn't of the form {"sha256":"…","device":"…","groups":["…"],"expires":"2030-01-01T00:00:00Z"}; "downlink token hash" makes such a line`)
 
 func parseTokenLine(text []byte) (line TokenLine, sum digest, err error) {
-	// encoding/json alone would take DEVICE for device, and the last of two.
-	expected := map[string]bool{"sha256": true, "device": true, "groups": true, "expires": true}
-	good := true
-	if !members(text, func(name, _ []byte) {
-		good = good && expected[string(name)]
-		delete(expected, string(name))
-	}) || !good || json.Unmarshal(text, &line) != nil {
+	if strictjson.Read(text, map[string]any{"sha256": &line.SHA256, "device": &line.Device, "groups": &line.Groups, "expires": &line.Expires}) != nil {
 		return line, sum, errTokenLine
 	}
 	raw, err := hex.DecodeString(line.SHA256)

@@ -123,6 +123,8 @@ func TestTokenFilesThatCannotBeUsed(t *testing.T) {
 		"no device":         {`{"sha256":"` + sum + `"}`, "device ID"},
 		"device everybody":  {`{"sha256":"` + sum + `","device":"*"}`, "device ID"},
 		"bad group":         {line(`,"groups":[""]`), "groups"},
+		"group with @":      {line(`,"groups":["@north"]`), "without"},
+		"half a pair":       {line(`,"groups":["\ud83d"]`), "isn't of the form"},
 		"expires no time":   {line(`,"expires":"M4RK3R"`), "expires"},
 		"expires a date":    {line(`,"expires":"2030-01-01"`), "expires"},
 		"the same twice":    {line("") + "\n" + line(`,"groups":["g"]`), "line 2 stands in another"},

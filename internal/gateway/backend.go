@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"downlink/internal/access"
-	"downlink/internal/auth"
 	"downlink/internal/certs"
+	"downlink/internal/jwt"
 	"downlink/internal/publish"
 	"downlink/internal/reload"
 )
@@ -17,8 +17,8 @@ import (
 // BackendOptions say who may call the back end's port, and how it speaks. Nothing
 // set: everybody, in the clear.
 type BackendOptions struct {
-	PublishersFile string        // static tokens; empty: there are none
-	JWT            *TokenOptions // nil: there are no JWTs
+	PublishersFile string      // static tokens; empty: there are none
+	JWT            *KeyOptions // nil: there are no JWTs
 	Certificate    CertFiles
 }
 
@@ -26,17 +26,17 @@ type BackendOptions struct {
 // shows there who it is.
 type callers struct {
 	gate     *access.Gate
-	verifier *auth.Verifier // nil: there are no JWTs
-	pair     *certs.Pair    // nil: no TLS
+	verifier *jwt.Verifier // nil: there are no JWTs
+	pair     *certs.Pair   // nil: no TLS
 }
 
 // openCallers reads the files of publishers, their keys and the certificate.
 func openCallers(o Options, m instruments) (c callers, sources []reload.Source, err error) {
 	gate := access.Options{File: o.Backend.PublishersFile, Metrics: m.access}
 	if o.Backend.JWT != nil {
-		jwt := *o.Backend.JWT
-		jwt.Metrics, jwt.Logger = m.backendAuth, o.Logger.With("part", "backend-auth")
-		if c.verifier, err = auth.New(jwt); err != nil {
+		keys := *o.Backend.JWT
+		keys.Holders, keys.Metrics, keys.Logger = jwt.Publishers, m.jwt, o.Logger.With("part", "backend-auth")
+		if c.verifier, err = jwt.New(keys); err != nil {
 			return c, nil, fmt.Errorf("the keys for publishers' tokens: %w", err)
 		}
 		gate.JWT = c.verifier

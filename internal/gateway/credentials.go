@@ -16,6 +16,7 @@ import (
 	"downlink/internal/auth"
 	"downlink/internal/certs"
 	"downlink/internal/door"
+	"downlink/internal/jwt"
 	"downlink/internal/reload"
 	"downlink/internal/ticket"
 )
@@ -30,11 +31,15 @@ type IdentityOptions struct {
 	Cookie       string // that may hold a token
 }
 
-// TokenOptions say how JWTs are checked. Metrics and Logger are the gateway's.
-type TokenOptions = auth.Options
+// TokenOptions say how devices' JWTs are checked.
+type TokenOptions = auth.JWTOptions
 
-// JWKSOptions are a part of TokenOptions.
-type JWKSOptions = auth.JWKSOptions
+// KeyOptions say by which keys JWTs are checked. Holders, Metrics and Logger are
+// the gateway's.
+type KeyOptions = jwt.Options
+
+// JWKSOptions are a part of KeyOptions.
+type JWKSOptions = jwt.JWKSOptions
 
 // ProxyOptions say which proxy in front is believed.
 type ProxyOptions = auth.ProxyOptions
@@ -117,9 +122,9 @@ func openCredentials(o Options, m instruments) (*credentials, error) {
 func (c *credentials) openIdentity(o Options, m instruments) (sources []reload.Source, err error) {
 	methods, id := auth.Methods{Cookie: o.Identity.Cookie, Tickets: o.Identity.Tickets != nil, Metrics: m.auth}, o.Identity
 	if id.JWT != nil {
-		jwt := *id.JWT
-		jwt.Metrics, jwt.Logger = m.auth, c.log
-		if methods.JWT, err = auth.New(jwt); err != nil {
+		by := *id.JWT
+		by.Keys.Metrics, by.Keys.Logger = m.jwt, c.log
+		if methods.JWT, err = auth.OpenJWTs(by); err != nil {
 			return nil, fmt.Errorf("the keys for device tokens: %w", err)
 		}
 		sources = append(sources, reload.Source{Name: jwtSource, Load: methods.JWT.Load})

@@ -14,6 +14,7 @@ import (
 
 	"downlink/internal/auth"
 	"downlink/internal/certs"
+	"downlink/internal/jwt"
 	"downlink/internal/reload"
 	"downlink/internal/testkit"
 )
@@ -37,7 +38,7 @@ func (h *heard) String() string {
 }
 
 func noInstruments() instruments {
-	return instruments{auth: auth.NewMetrics(nil), certs: certs.NewMetrics(nil), reload: reload.NewMetrics(nil)}
+	return instruments{auth: auth.NewMetrics(nil), jwt: jwt.NewMetrics(nil), certs: certs.NewMetrics(nil), reload: reload.NewMetrics(nil)}
 }
 
 // TestDatesAreWatched: what becomes wrong while the gateway runs is said, once.
@@ -81,7 +82,7 @@ func TestFilesThatCannotBeOpened(t *testing.T) {
 	none := filepath.Join(t.TempDir(), "none")
 	for _, id := range []IdentityOptions{
 		{TokensFile: none},
-		{JWT: &TokenOptions{HMACSecretFile: none}},
+		{JWT: &TokenOptions{Keys: KeyOptions{HMACSecretFile: none}}},
 		{Certificates: &ClientCertOptions{CAFile: none, Form: "{device}"}},
 	} {
 		if _, err := CheckFiles(Options{Identity: id, Logger: slog.New(slog.DiscardHandler)}); err == nil || !strings.Contains(err.Error(), none) {

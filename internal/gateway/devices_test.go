@@ -123,7 +123,7 @@ func TestExplain(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := testOptions(t, "file:"+t.TempDir())
-	o.Identity = IdentityOptions{JWT: &TokenOptions{HMACSecretFile: file, DeviceClaim: "sub", GroupsClaim: "groups"}}
+	o.Identity = IdentityOptions{JWT: &TokenOptions{Keys: KeyOptions{HMACSecretFile: file}, DeviceClaim: "sub", GroupsClaim: "groups"}}
 	g := run(t, o)
 	const device = "매장/12"
 	connect := func(token string) *testkit.Stream {

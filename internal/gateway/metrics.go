@@ -12,6 +12,7 @@ import (
 	"downlink/internal/eventlog"
 	"downlink/internal/eventlog/filelog"
 	"downlink/internal/eventlog/redislog"
+	"downlink/internal/jwt"
 	"downlink/internal/lobby"
 	"downlink/internal/metrics"
 	"downlink/internal/poll"
@@ -43,13 +44,12 @@ type instruments struct {
 	trail   *trail.Metrics
 	lobby   *lobby.Metrics
 	auth    *auth.Metrics
+	jwt     *jwt.Metrics
 	certs   *certs.Metrics
 	reload  *reload.Metrics
 	access  *access.Metrics
 	ticket  *ticket.Metrics
 
-	// Not registered: their names are those of the devices' port.
-	backendAuth  *auth.Metrics
 	backendCerts *certs.Metrics
 	cors         *cors.Metrics
 }
@@ -70,13 +70,13 @@ func newInstruments(reg prometheus.Registerer) instruments {
 		trail:   trail.NewMetrics(reg),
 		lobby:   lobby.NewMetrics(reg, deviceListener, backendListener),
 		auth:    auth.NewMetrics(reg),
+		jwt:     jwt.NewMetrics(reg),
 		certs:   certs.NewMetrics(reg),
 		reload:  reload.NewMetrics(reg, tlsSource, jwtSource, tokensSource, clientSource, configSource, publishersSource, backendJWTSource, backendTLSSource, ticketSource),
 		access:  access.NewMetrics(reg),
 		ticket:  ticket.NewMetrics(reg),
 
 		cors:         cors.NewMetrics(reg),
-		backendAuth:  auth.NewMetrics(nil),
 		backendCerts: certs.NewBackendMetrics(reg),
 	}
 }

@@ -75,9 +75,9 @@ func requestLimits() []Definition {
 // credentialLimits bound the work that one credential, or one source of keys, makes.
 func credentialLimits() []Definition {
 	return []Definition{
-		{Name: "keys_tried", Source: "auth.maxTried", Default: 16, Unit: "keys", Help: "Keys that a token which names none (kid) is tried with.", Reached: "401 with the failure token_key, if there are more. Give the keys a kid."},
-		{Name: "rsa_key_bytes", Source: "auth.maxRSABytes", Default: 1024, Unit: "bytes", Help: "Length of an RSA key: checking a signature of a longer one takes milliseconds.", Reached: "The key isn't used; the gateway's log says so."},
-		{Name: "key_file_bytes", Source: "auth.maxFileBytes ticket.maxFileBytes", Default: 1 << 20, Unit: "bytes", Help: "Length of a file of keys or secrets.", Reached: "The gateway doesn't start; while it runs, what was read before stays in use."},
+		{Name: "keys_tried", Source: "jwt.maxTried", Default: 16, Unit: "keys", Help: "Keys that a token which names none (kid) is tried with.", Reached: "401 with the failure token_key, if there are more. Give the keys a kid."},
+		{Name: "rsa_key_bytes", Source: "jwt.maxRSABytes", Default: 1024, Unit: "bytes", Help: "Length of an RSA key: checking a signature of a longer one takes milliseconds.", Reached: "The key isn't used; the gateway's log says so."},
+		{Name: "key_file_bytes", Source: "jwt.maxFileBytes ticket.maxFileBytes", Default: 1 << 20, Unit: "bytes", Help: "Length of a file of keys or secrets.", Reached: "The gateway doesn't start; while it runs, what was read before stays in use."},
 		{Name: "device_tokens_file_bytes", Source: "auth.maxTokensBytes", Default: 16 << 20, Unit: "bytes", Help: "Length of device_tokens_file: about a hundred thousand lines.", Reached: "As for key_file_bytes."},
 		{Name: "client_certificate_files_bytes", Source: "certs.maxFileBytes", Default: 32 << 20, Unit: "bytes", Help: "Length of tls_client_ca_file, and of tls_client_crl_file: about half a million revoked certificates.", Reached: "As for key_file_bytes."},
 		{Name: "client_certificates_shown", Source: "certs.maxShown", Default: 8, Unit: "certificates", Help: "Certificates that a client may show: its own and those above it.", Reached: "401 with the failure certificate_untrusted."},
@@ -86,8 +86,8 @@ func credentialLimits() []Definition {
 		{Name: "publisher_name_bytes", Source: "access.maxNameBytes", Default: 128, Unit: "bytes", Help: "Length of a publisher's name.", Reached: "In a file: as for key_file_bytes. In a token: 401."},
 		{Name: "publisher_patterns", Source: "access.maxPatterns", Default: 256, Unit: "patterns", Help: "Devices, groups and beginnings of their names that one publisher's scopes list.", Reached: "In a file: as for key_file_bytes. In a token: 401."},
 		{Name: "publisher_verdicts", Source: "access.maxVerdicts", Default: 1024, Unit: "tokens", Help: "Publishers' tokens whose check is remembered for 10 s.", Reached: "All are forgotten, and checked again: that costs time, and nobody is refused."},
-		{Name: "key_set_redirects", Source: "auth.maxRedirects", Default: 5, Unit: "redirects", Help: "Redirects that fetching a key set follows.", Reached: "As for key_set_bytes."},
-		{Name: "key_set_bytes", Source: "auth.maxKeySetBytes", Default: 1 << 20, Unit: "bytes", Help: "Length of a fetched key set.", Reached: "The fetch fails (downlink_jwks_fetches_total) and what was fetched before stays in use."},
+		{Name: "key_set_redirects", Source: "jwt.maxRedirects", Default: 5, Unit: "redirects", Help: "Redirects that fetching a key set follows.", Reached: "As for key_set_bytes."},
+		{Name: "key_set_bytes", Source: "jwt.maxKeySetBytes", Default: 1 << 20, Unit: "bytes", Help: "Length of a fetched key set.", Reached: "The fetch fails (downlink_jwks_fetches_total) and what was fetched before stays in use."},
 	}
 }
 

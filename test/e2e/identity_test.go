@@ -391,7 +391,7 @@ func TestIssuersThatMisbehave(t *testing.T) {
 		}
 	}
 	testkit.Eventually(t, "both sets are fetched", func() bool {
-		return g.Metric(`downlink_jwks_keys{issuer="https://a.example"}`) == 1 && g.Metric(`downlink_jwks_keys{issuer="https://b.example"}`) == 1
+		return g.Metric(`downlink_jwks_keys{for="devices",issuer="https://a.example"}`) == 1 && g.Metric(`downlink_jwks_keys{for="devices",issuer="https://b.example"}`) == 1
 	})
 	both("at first")
 	for _, manner := range []string{testkit.Fails, testkit.Garbage, testkit.Empty, testkit.Huge, testkit.Redirect, testkit.Cuts, testkit.Drips, testkit.Hangs} {

@@ -1,4 +1,4 @@
-package auth
+package jwt
 
 import (
 	"crypto/ecdsa"
@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golang-jwt/jwt/v5"
+	jws "github.com/golang-jwt/jwt/v5"
 )
 
 func TestFilesThatCannotBeUsed(t *testing.T) {
@@ -85,18 +85,18 @@ func TestKeysOfAFileByID(t *testing.T) {
 	v := verifier(t, func(o *Options) { o.PublicKeysFile = write(t, file) })
 	for _, c := range []struct {
 		header string
-		m      jwt.SigningMethod
+		m      jws.SigningMethod
 		key    any
 		want   Failure
 	}{
-		{`{"alg":"RS256","kid":"one"}`, jwt.SigningMethodRS256, k.rsa, ""},
-		{`{"alg":"RS256","kid":"two"}`, jwt.SigningMethodRS256, k.otherRSA, ""},
-		{`{"alg":"RS256"}`, jwt.SigningMethodRS256, k.otherRSA, ""},
-		{`{"alg":"RS256","kid":"one"}`, jwt.SigningMethodRS256, k.otherRSA, BadSignature},
-		{`{"alg":"RS256","kid":"three"}`, jwt.SigningMethodRS256, k.rsa, KeyUnknown},
-		{`{"alg":"ES256","kid":"any, because the certificate has none"}`, jwt.SigningMethodES256, k.p256, ""},
+		{`{"alg":"RS256","kid":"one"}`, jws.SigningMethodRS256, k.rsa, ""},
+		{`{"alg":"RS256","kid":"two"}`, jws.SigningMethodRS256, k.otherRSA, ""},
+		{`{"alg":"RS256"}`, jws.SigningMethodRS256, k.otherRSA, ""},
+		{`{"alg":"RS256","kid":"one"}`, jws.SigningMethodRS256, k.otherRSA, BadSignature},
+		{`{"alg":"RS256","kid":"three"}`, jws.SigningMethodRS256, k.rsa, KeyUnknown},
+		{`{"alg":"ES256","kid":"any, because the certificate has none"}`, jws.SigningMethodES256, k.p256, ""},
 	} {
-		if got := failure(t, v, bearer(sign(t, c.header, payload(t, nil), c.m, c.key))); got != c.want {
+		if got := failure(t, v, sign(t, c.header, payload(t, nil), c.m, c.key)); got != c.want {
 			t.Errorf("%s: %q, want %q", c.header, got, c.want)
 		}
 	}
@@ -107,7 +107,7 @@ func TestKeysOfAFileByID(t *testing.T) {
 func TestLoad(t *testing.T) {
 	v := verifier(t, nil)
 	other := []byte(strings.Repeat("x", 32))
-	byOther := sign(t, `{"alg":"HS256"}`, payload(t, nil), jwt.SigningMethodHS256, other)
+	byOther := sign(t, `{"alg":"HS256"}`, payload(t, nil), jws.SigningMethodHS256, other)
 	for _, c := range []struct {
 		content       string
 		changed, bad  bool
@@ -126,10 +126,10 @@ func TestLoad(t *testing.T) {
 		if changed != c.changed || (err != nil) != c.bad {
 			t.Errorf("%q: changed is %v, %v", c.content, changed, err)
 		}
-		if got := failure(t, v, bearer(hs256(t, nil))); got != c.first {
+		if got := failure(t, v, hs256(t, nil)); got != c.first {
 			t.Errorf("%q: the first: %q, want %q", c.content, got, c.first)
 		}
-		if got := failure(t, v, bearer(byOther)); got != c.second {
+		if got := failure(t, v, byOther); got != c.second {
 			t.Errorf("%q: the second: %q, want %q", c.content, got, c.second)
 		}
 	}
@@ -144,7 +144,7 @@ func TestTokenThatNamesNoKey(t *testing.T) {
 	}
 	v := &Verifier{opts: Options{Metrics: NewMetrics(nil), Leeway: time.Second, Logger: slog.New(slog.DiscardHandler)}}
 	v.static.Store(&fileKeys{keys: ring})
-	if got := failure(t, v, bearer(sign(t, `{"alg":"ES256"}`, payload(t, nil), jwt.SigningMethodES256, k))); got != KeyUnknown {
+	if got := failure(t, v, sign(t, `{"alg":"ES256"}`, payload(t, nil), jws.SigningMethodES256, k)); got != KeyUnknown {
 		t.Errorf("%q", got)
 	}
 }

@@ -1,23 +1,20 @@
-package auth
+package jwt
 
 import (
 	"math"
 	"slices"
 	"strconv"
 	"time"
-
-	"downlink/internal/event"
 )
 
-// claims are the members of a token's payload that count, unread; nil: there
-// is none.
+// claims are the members of a token's payload that count, unread.
 type claims struct {
-	exp, nbf, iat, iss, aud []byte
-	device, groups          []byte
+	exp, nbf, iat, iss, aud Value
+	further                 []Value // those of Options.Claims
 }
 
-func (v *Verifier) parseClaims(payload []byte) (claims, error) {
-	var c claims
+func parseClaims(payload []byte, further []string) (claims, error) {
+	c := claims{further: make([]Value, len(further))}
 	var twice bool
 	ok := members(payload, func(name, value []byte) {
 		switch string(name) {
@@ -32,12 +29,10 @@ func (v *Verifier) parseClaims(payload []byte) (claims, error) {
 		case "aud":
 			take(&c.aud, value, &twice)
 		}
-		// One of those above may be meant.
-		if string(name) == v.opts.DeviceClaim {
-			take(&c.device, value, &twice)
-		}
-		if string(name) == v.opts.GroupsClaim {
-			take(&c.groups, value, &twice)
+		for i, wanted := range further { // one of those above may be meant
+			if string(name) == wanted {
+				take(&c.further[i], value, &twice)
+			}
 		}
 	})
 	switch {
@@ -51,7 +46,7 @@ func (v *Verifier) parseClaims(payload []byte) (claims, error) {
 
 // take keeps a member's value and notes if it had one: two parsers could each
 // believe another one of the two (RFC 8725 §2.4).
-func take(to *[]byte, value []byte, twice *bool) {
+func take(to *Value, value []byte, twice *bool) {
 	*twice = *twice || *to != nil
 	*to = value
 }
@@ -65,7 +60,7 @@ func (v *Verifier) checkClaims(c claims, now time.Time) (time.Time, error) {
 	}
 	expires := exp.Add(v.opts.Leeway)
 	if !now.Before(expires) {
-		return time.Time{}, failed(TokenExpired, "the token expired at "+clock(exp)+" and it is "+clock(now)+" here: get a new one")
+		return time.Time{}, failed(Expired, "the token expired at "+clock(exp)+" and it is "+clock(now)+" here: get a new one")
 	}
 	if c.nbf != nil {
 		nbf, ok := numericDate(c.nbf)
@@ -73,7 +68,7 @@ func (v *Verifier) checkClaims(c claims, now time.Time) (time.Time, error) {
 			return time.Time{}, malformed("nbf is no number of seconds")
 		}
 		if now.Add(v.opts.Leeway).Before(nbf) {
-			return time.Time{}, failed(TokenTooEarly, "the token is valid from "+clock(nbf)+" and it is "+clock(now)+" here: compare the clocks")
+			return time.Time{}, failed(TooEarly, "the token is valid from "+clock(nbf)+" and it is "+clock(now)+" here: compare the clocks")
 		}
 	}
 	if !v.accepts(c.issuer()) {
@@ -87,7 +82,7 @@ func (v *Verifier) checkClaims(c claims, now time.Time) (time.Time, error) {
 
 // issuer is what the token says of its issuer; empty if it says nothing.
 func (c claims) issuer() string {
-	iss, _ := stringOf(c.iss)
+	iss, _ := c.iss.Text()
 	return iss
 }
 
@@ -99,80 +94,23 @@ func clock(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // names reports whether a claim, a string or a list of strings, has one of the
 // values; without values everything will do.
-func names(claim []byte, values []string) bool {
+func names(claim Value, values []string) bool {
 	if len(values) == 0 {
 		return true
 	}
-	in, ok := stringsOf(claim)
+	in, ok := claim.Texts()
 	return ok && slices.ContainsFunc(in, func(s string) bool { return slices.Contains(values, s) })
-}
-
-// stringsOf reads a string or a list of strings.
-func stringsOf(claim []byte) ([]string, bool) {
-	if one, ok := stringOf(claim); ok {
-		return []string{one}, true
-	}
-	var list []string
-	all := true
-	ok := elements(claim, func(value []byte) {
-		s, ok := stringOf(value)
-		all = all && ok
-		list = append(list, s)
-	})
-	return list, ok && all
 }
 
 // lastSecond is the end of the year 9999.
 const lastSecond = 253402300799
 
 // numericDate reads seconds since 1970, which may have a fraction (RFC 7519 §2).
-func numericDate(claim []byte) (time.Time, bool) {
+func numericDate(claim Value) (time.Time, bool) {
 	seconds, err := strconv.ParseFloat(string(claim), 64)
 	if err != nil || !(seconds >= 0 && seconds <= lastSecond) { // the negation catches NaN
 		return time.Time{}, false
 	}
 	whole, part := math.Modf(seconds)
 	return time.Unix(int64(whole), int64(part*1e9)), true
-}
-
-func (c claims) readDevice() (string, error) {
-	device, ok := stringOf(c.device)
-	if !ok || event.ValidateDevice(device) != nil {
-		return "", failed(BadDevice, "the claim that names the device is missing or no device ID: 1 to 128 bytes of text that begin with neither * nor @")
-	}
-	return device, nil
-}
-
-// maxGroups bounds what one credential can make a shard index.
-const maxGroups = 64
-
-func (c claims) readGroups() ([]string, error) {
-	if c.groups == nil || string(c.groups) == "null" {
-		return nil, nil
-	}
-	groups, ok := stringsOf(c.groups)
-	if !ok {
-		return nil, failed(BadGroups, "the claim that names the groups is no list of strings")
-	}
-	groups, why := tidy(groups)
-	if why != "" {
-		return nil, failed(BadGroups, "the claim that names the groups "+why)
-	}
-	return groups, nil
-}
-
-// tidy is groups sorted, none twice, or why they can't be; that completes the
-// sentence "<what names them> …".
-func tidy(groups []string) (tidied []string, why string) {
-	for _, g := range groups {
-		if event.ValidateGroup(g) != nil {
-			return nil, "holds something that is no group: 1 to 127 bytes of text"
-		}
-	}
-	slices.Sort(groups)
-	groups = slices.Compact(groups)
-	if len(groups) > maxGroups {
-		return nil, "names more than 64 groups"
-	}
-	return slices.Clip(groups), ""
 }

@@ -1,4 +1,4 @@
-package auth
+package jwt
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golang-jwt/jwt/v5"
+	jws "github.com/golang-jwt/jwt/v5"
 )
 
 // jwks is a key set with one key of each kind, and what must be passed over.
@@ -65,20 +65,20 @@ func TestKeySetOfEveryKind(t *testing.T) {
 	}
 	for _, c := range []struct {
 		kid  string
-		m    jwt.SigningMethod
+		m    jws.SigningMethod
 		key  any
 		good bool
 	}{
-		{"rsa", jwt.SigningMethodRS256, k.rsa, true},
-		{"rsa", jwt.SigningMethodPS512, k.rsa, true},
-		{"only PS256", jwt.SigningMethodPS256, k.otherRSA, true},
-		{"only PS256", jwt.SigningMethodRS256, k.otherRSA, false},
-		{"P-256", jwt.SigningMethodES256, k.p256, true},
-		{"P-384", jwt.SigningMethodES384, k.p384, true},
-		{"P-521", jwt.SigningMethodES512, k.p521, true},
-		{"ed", jwt.SigningMethodEdDSA, k.ed, true},
-		{"secret", jwt.SigningMethodHS256, secret, false},
-		{"encrypts", jwt.SigningMethodRS256, k.rsa, false},
+		{"rsa", jws.SigningMethodRS256, k.rsa, true},
+		{"rsa", jws.SigningMethodPS512, k.rsa, true},
+		{"only PS256", jws.SigningMethodPS256, k.otherRSA, true},
+		{"only PS256", jws.SigningMethodRS256, k.otherRSA, false},
+		{"P-256", jws.SigningMethodES256, k.p256, true},
+		{"P-384", jws.SigningMethodES384, k.p384, true},
+		{"P-521", jws.SigningMethodES512, k.p521, true},
+		{"ed", jws.SigningMethodEdDSA, k.ed, true},
+		{"secret", jws.SigningMethodHS256, secret, false},
+		{"encrypts", jws.SigningMethodRS256, k.rsa, false},
 	} {
 		parsed, err := parseToken(sign(t, fmt.Sprintf(`{"alg":%q,"kid":%q}`, c.m.Alg(), c.kid), "{}", c.m, c.key))
 		if err != nil {

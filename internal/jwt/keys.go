@@ -1,4 +1,4 @@
-package auth
+package jwt
 
 import (
 	"bytes"
@@ -14,7 +14,7 @@ import (
 	"os"
 	"slices"
 
-	"github.com/golang-jwt/jwt/v5"
+	jws "github.com/golang-jwt/jwt/v5"
 )
 
 // A key checks signatures, by the methods that its type and size allow. The
@@ -22,11 +22,11 @@ import (
 // an HMAC secret, and "none" is nobody's method.
 type key struct {
 	id      string // kid; empty: any token may be its own
-	methods []jwt.SigningMethod
+	methods []jws.SigningMethod
 	value   any // as the methods want it
 }
 
-func (k key) method(alg string) jwt.SigningMethod {
+func (k key) method(alg string) jws.SigningMethod {
 	for _, m := range k.methods {
 		if m.Alg() == alg {
 			return m
@@ -36,7 +36,7 @@ func (k key) method(alg string) jwt.SigningMethod {
 }
 
 // verify reports whether the key has signed the token.
-func (k key) verify(t token) bool {
+func (k key) verify(t *Token) bool {
 	m := k.method(t.alg)
 	return m != nil && m.Verify(t.signed, t.signature, k.value) == nil
 }
@@ -56,7 +56,7 @@ func (r keyring) find(alg, kid string) keyring {
 }
 
 // whyNone says what is wrong with a token for which find has nothing.
-func (r keyring) whyNone(t token) *Error {
+func (r keyring) whyNone(t *Token) *Error {
 	if slices.ContainsFunc(r, func(k key) bool { return k.method(t.alg) != nil && k.id != t.kid }) {
 		return failed(KeyUnknown, "the token was signed with a key (kid) that this gateway does not know")
 	}
@@ -70,12 +70,12 @@ func secretKey(secret []byte) (key, error) {
 	if len(secret) < minSecretBytes {
 		return key{}, fmt.Errorf("has %d bytes; at least %d are needed for HS256, 48 for HS384, 64 for HS512", len(secret), minSecretBytes)
 	}
-	k := key{value: secret, methods: []jwt.SigningMethod{jwt.SigningMethodHS256}}
+	k := key{value: secret, methods: []jws.SigningMethod{jws.SigningMethodHS256}}
 	if len(secret) >= 48 {
-		k.methods = append(k.methods, jwt.SigningMethodHS384)
+		k.methods = append(k.methods, jws.SigningMethodHS384)
 	}
 	if len(secret) >= 64 {
-		k.methods = append(k.methods, jwt.SigningMethodHS512)
+		k.methods = append(k.methods, jws.SigningMethodHS512)
 	}
 	return k, nil
 }
@@ -91,21 +91,21 @@ func publicKey(id string, public crypto.PublicKey) (key, error) {
 		if p.N.BitLen() < minRSABits {
 			return key{}, fmt.Errorf("is an RSA key of %d bits; at least %d are needed", p.N.BitLen(), minRSABits)
 		}
-		k.methods = []jwt.SigningMethod{
-			jwt.SigningMethodRS256, jwt.SigningMethodRS384, jwt.SigningMethodRS512,
-			jwt.SigningMethodPS256, jwt.SigningMethodPS384, jwt.SigningMethodPS512,
+		k.methods = []jws.SigningMethod{
+			jws.SigningMethodRS256, jws.SigningMethodRS384, jws.SigningMethodRS512,
+			jws.SigningMethodPS256, jws.SigningMethodPS384, jws.SigningMethodPS512,
 		}
 	case *ecdsa.PublicKey:
 		switch p.Curve.Params().Name { // each algorithm has its curve (RFC 7518 §3.4)
 		case "P-256":
-			k.methods = []jwt.SigningMethod{jwt.SigningMethodES256}
+			k.methods = []jws.SigningMethod{jws.SigningMethodES256}
 		case "P-384":
-			k.methods = []jwt.SigningMethod{jwt.SigningMethodES384}
+			k.methods = []jws.SigningMethod{jws.SigningMethodES384}
 		case "P-521":
-			k.methods = []jwt.SigningMethod{jwt.SigningMethodES512}
+			k.methods = []jws.SigningMethod{jws.SigningMethodES512}
 		}
 	case ed25519.PublicKey:
-		k.methods = []jwt.SigningMethod{jwt.SigningMethodEdDSA}
+		k.methods = []jws.SigningMethod{jws.SigningMethodEdDSA}
 	}
 	if k.methods == nil {
 		return key{}, errors.New("is of a kind that no algorithm here uses; allowed are RSA, EC on P-256, P-384 or P-521, and Ed25519")
@@ -200,7 +200,7 @@ func publicOf(block *pem.Block) (crypto.PublicKey, error) {
 const maxFileBytes = 1 << 20
 
 // readFile is empty without a path.
-func readFile(path string, most int64) ([]byte, error) {
+func readFile(path string) ([]byte, error) {
 	if path == "" {
 		return nil, nil
 	}
@@ -209,12 +209,12 @@ func readFile(path string, most int64) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, most+1))
+	data, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
 	if err != nil {
 		return nil, err
 	}
-	if int64(len(data)) > most {
-		return nil, fmt.Errorf("%s is too large for what it is: more than %d bytes", path, most)
+	if len(data) > maxFileBytes {
+		return nil, fmt.Errorf("%s is too large for what it is: more than %d bytes", path, maxFileBytes)
 	}
 	return data, nil
 }

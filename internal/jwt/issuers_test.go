@@ -1,4 +1,4 @@
-package auth
+package jwt
 
 import (
 	"crypto/ecdsa"
@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/golang-jwt/jwt/v5"
+	jws "github.com/golang-jwt/jwt/v5"
 )
 
 const issuerA, issuerB, issuerC = "https://a.example", "https://b.example", "https://c.example"
@@ -36,7 +36,7 @@ func TestIssuersDontVouchForEachOther(t *testing.T) {
 		return es256(t, kid, k, map[string]any{"iss": iss, "iat": 1})
 	}
 	raw := func(payload string, k *ecdsa.PrivateKey) string {
-		return sign(t, `{"alg":"ES256","kid":"one"}`, payload, jwt.SigningMethodES256, k)
+		return sign(t, `{"alg":"ES256","kid":"one"}`, payload, jws.SigningMethodES256, k)
 	}
 	synctest.Test(t, func(t *testing.T) {
 		// Both call their key the same.
@@ -47,16 +47,16 @@ func TestIssuersDontVouchForEachOther(t *testing.T) {
 			"B by B":          {from(issuerB, "one", keyB), accepted},
 			"A by B":          {from(issuerA, "one", keyB), string(BadSignature)},
 			"B by A":          {from(issuerB, "one", keyA), string(BadSignature)},
-			"A without kid":   {sign(t, `{"alg":"ES256"}`, payload(t, map[string]any{"iss": issuerA}), jwt.SigningMethodES256, keyA), accepted},
-			"A, no kid, by B": {sign(t, `{"alg":"ES256"}`, payload(t, map[string]any{"iss": issuerA}), jwt.SigningMethodES256, keyB), string(BadSignature)},
+			"A without kid":   {sign(t, `{"alg":"ES256"}`, payload(t, map[string]any{"iss": issuerA}), jws.SigningMethodES256, keyA), accepted},
+			"A, no kid, by B": {sign(t, `{"alg":"ES256"}`, payload(t, map[string]any{"iss": issuerA}), jws.SigningMethodES256, keyB), string(BadSignature)},
 			"nobody by A":     {from(nil, "one", keyA), string(WrongIssuer)},
 			"empty by A":      {from("", "one", keyA), string(WrongIssuer)},
 			"C by A":          {from(issuerC, "one", keyA), string(WrongIssuer)},
 			"A/ by A":         {from(issuerA+"/", "one", keyA), string(WrongIssuer)},
 			"list by A":       {from([]string{issuerA}, "one", keyA), string(WrongIssuer)},
 			"both by A":       {from([]string{issuerA, issuerB}, "one", keyA), string(WrongIssuer)},
-			"twice, B last":   {raw(fmt.Sprintf(`{"iss":%q,"iss":%q,"sub":"x","exp":%d}`, issuerA, issuerB, exp), keyB), string(TokenMalformed)},
-			"escaped twice":   {raw(fmt.Sprintf(`{"iss":%q,"\u0069ss":%q,"sub":"x","exp":%d}`, issuerA, issuerB, exp), keyB), string(TokenMalformed)},
+			"twice, B last":   {raw(fmt.Sprintf(`{"iss":%q,"iss":%q,"sub":"x","exp":%d}`, issuerA, issuerB, exp), keyB), string(Malformed)},
+			"escaped twice":   {raw(fmt.Sprintf(`{"iss":%q,"\u0069ss":%q,"sub":"x","exp":%d}`, issuerA, issuerB, exp), keyB), string(Malformed)},
 			"escaped once":    {raw(fmt.Sprintf(`{"\u0069ss":%q,"sub":"x","exp":%d}`, issuerB, exp), keyA), string(BadSignature)},
 			"other case":      {raw(fmt.Sprintf(`{"ISS":%q,"iss":%q,"sub":"x","exp":%d}`, issuerA, issuerB, exp), keyA), string(BadSignature)},
 		} {

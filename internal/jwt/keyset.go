@@ -1,4 +1,4 @@
-package auth
+package jwt
 
 import (
 	"context"
@@ -53,14 +53,14 @@ type fetched struct {
 	at   time.Time
 }
 
-func newKeySet(o JWKSOptions, m *Metrics, log *slog.Logger) (*keySet, error) {
-	f, err := newFetcher(o)
+func newKeySet(jwks JWKSOptions, o Options) (*keySet, error) {
+	f, err := newFetcher(jwks)
 	if err != nil {
 		return nil, err
 	}
 	return &keySet{
-		opts: o, fetch: f.fetch, close: f.http.CloseIdleConnections,
-		metrics: m.set(o.Issuer), log: log, wanted: make(chan struct{}, 1),
+		opts: jwks, fetch: f.fetch, close: f.http.CloseIdleConnections,
+		metrics: o.Metrics.set(o.Holders, jwks.Issuer), log: o.Logger.With("for", o.Holders), wanted: make(chan struct{}, 1),
 	}, nil
 }
 
@@ -74,7 +74,7 @@ func (s *keySet) current() *fetched {
 
 // find is the keys that may have signed the token: at least one, or why not. A
 // kid that isn't known has the set fetched anew, if that wasn't done just now.
-func (s *keySet) find(ctx context.Context, t token, c claims) (keyring, error) {
+func (s *keySet) find(ctx context.Context, t *Token) (keyring, error) {
 	f := s.current()
 	if f != nil {
 		if keys := f.keys.find(t.alg, t.kid); len(keys) > 0 {
@@ -90,7 +90,7 @@ func (s *keySet) find(ctx context.Context, t token, c claims) (keyring, error) {
 			return keys, nil
 		}
 	}
-	if t.kid != "" && c.issuedSince(f.at.Add(-coolDown)) {
+	if t.kid != "" && t.claims.issuedSince(f.at.Add(-coolDown)) {
 		return nil, ErrKeysUnavailable // its key may be younger than the set: the next fetch shows
 	}
 	return nil, f.keys.whyNone(t)
@@ -145,11 +145,11 @@ func (s *keySet) run(ctx context.Context) {
 			failures++
 			if said != err.Error() { // once for each obstacle
 				said = err.Error()
-				s.log.Warn("the keys for device tokens can't be fetched; trying on", "error", err)
+				s.log.Warn("the keys that tokens are checked with can't be fetched; trying on", "error", err)
 			}
 		} else {
 			if said != "" {
-				s.log.Warn("the keys for device tokens have been fetched again")
+				s.log.Warn("the keys that tokens are checked with have been fetched again")
 			}
 			failures, said = 0, ""
 		}

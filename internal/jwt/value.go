@@ -1,4 +1,4 @@
-package auth
+package jwt
 
 import (
 	"bytes"
@@ -7,6 +7,35 @@ import (
 
 	"downlink/internal/strictjson"
 )
+
+// A Value is the value of a claim, as JSON; nil if the token doesn't have it.
+type Value []byte
+
+// Absent reports whether there is none, or null.
+func (v Value) Absent() bool { return v == nil || string(v) == "null" }
+
+// Text reads a value that must be a string, of whole characters: two halves that
+// an issuer tells apart would become one name here.
+func (v Value) Text() (text string, ok bool) {
+	if len(v) == 0 || v[0] != '"' || strictjson.HalfPair(v) {
+		return "", false
+	}
+	return string(unescaped(v)), true
+}
+
+// Texts reads a value that is a string or a list of strings.
+func (v Value) Texts() (texts []string, ok bool) {
+	if one, ok := v.Text(); ok {
+		return []string{one}, true
+	}
+	all := true
+	ok = elements(v, func(value []byte) {
+		s, ok := Value(value).Text()
+		all = all && ok
+		texts = append(texts, s)
+	})
+	return texts, ok && all
+}
 
 // members calls each with every member of a JSON object, in its order; false
 // if the data is no object. encoding/json would do it with a map, in three
@@ -105,13 +134,4 @@ func unescaped(text []byte) []byte {
 	var s string
 	_ = json.Unmarshal(text, &s) // it is valid
 	return []byte(s)
-}
-
-// stringOf reads a value that must be a string, of whole characters: two halves
-// that an issuer tells apart would become one name here.
-func stringOf(value []byte) (string, bool) {
-	if len(value) == 0 || value[0] != '"' || strictjson.HalfPair(value) {
-		return "", false
-	}
-	return string(unescaped(value)), true
 }

@@ -1,4 +1,4 @@
-package auth
+package jwt
 
 import (
 	"crypto"
@@ -11,17 +11,14 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"time"
 
-	"github.com/golang-jwt/jwt/v5"
-
-	"downlink/internal/event"
+	jws "github.com/golang-jwt/jwt/v5"
 )
 
-// A Signer makes device tokens, for tests and for sites that have no issuer. The
-// gateway itself makes none.
+// A Signer makes tokens, for tests and for sites that have no issuer. The gateway
+// itself makes none.
 type Signer struct {
-	method jwt.SigningMethod
+	method jws.SigningMethod
 	key    any
 }
 
@@ -32,7 +29,7 @@ func SecretSigner(data []byte) (*Signer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Signer{jwt.SigningMethodHS256, keys[0].value}, nil
+	return &Signer{jws.SigningMethodHS256, keys[0].value}, nil
 }
 
 // KeySigner signs by a private key in PEM form, with the algorithm that its
@@ -85,42 +82,14 @@ func privateOf(block *pem.Block) (crypto.Signer, error) {
 	return nil, errors.New("holds a private key of a kind that no algorithm here uses")
 }
 
-// Claims are what a token says.
-type Claims struct {
-	Device      string
-	DeviceClaim string // the claim that holds it
-	Groups      []string
-	GroupsClaim string
-	Issuer      string    // empty: none
-	Audience    string    // empty: none
-	KeyID       string    // kid of the header; empty: none
-	Issued      time.Time // iat
-	Expires     time.Time // exp
-}
-
-// Sign makes a token. An error says which claim can't be.
-func (s *Signer) Sign(c Claims) (string, error) {
-	if err := event.ValidateDevice(c.Device); err != nil {
-		return "", err
-	}
-	groups, why := tidy(c.Groups)
-	if why != "" {
-		return "", errors.New("the list of groups " + why)
-	}
+// Sign makes a token of claims that JSON can hold. keyID is the kid of its
+// header; empty: none.
+func (s *Signer) Sign(keyID string, claims map[string]any) (string, error) {
 	header := map[string]any{"alg": s.method.Alg(), "typ": "JWT"}
-	payload := map[string]any{"iat": c.Issued.Unix(), "exp": c.Expires.Unix()}
-	for name, value := range map[string]string{"iss": c.Issuer, "aud": c.Audience, c.DeviceClaim: c.Device} {
-		if value != "" {
-			payload[name] = value
-		}
+	if keyID != "" {
+		header["kid"] = keyID
 	}
-	if len(groups) > 0 {
-		payload[c.GroupsClaim] = groups
-	}
-	if c.KeyID != "" {
-		header["kid"] = c.KeyID
-	}
-	text := encodePart(header) + "." + encodePart(payload)
+	text := encodePart(header) + "." + encodePart(claims)
 	signature, err := s.method.Sign(text, s.key)
 	if err != nil {
 		return "", errors.New("the key can't sign")

@@ -1,4 +1,4 @@
-package auth
+package jwt
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/golang-jwt/jwt/v5"
+	jws "github.com/golang-jwt/jwt/v5"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
@@ -56,7 +56,7 @@ func (i *issuer) count() int {
 // setVerifier checks tokens by the issuer's keys, in a bubble; nobody fetches
 // them yet.
 func setVerifier(i *issuer) *Verifier {
-	v := &Verifier{opts: Options{DeviceClaim: "sub", GroupsClaim: "groups", Metrics: NewMetrics(nil), Logger: slog.New(slog.DiscardHandler)}}
+	v := &Verifier{opts: Options{Claims: []string{"sub", "groups"}, Holders: Devices, Metrics: NewMetrics(nil), Logger: slog.New(slog.DiscardHandler)}}
 	v.static.Store(&fileKeys{})
 	v.sets = map[string]*keySet{"": setOf(i, v.opts)}
 	return v
@@ -66,7 +66,7 @@ func setVerifier(i *issuer) *Verifier {
 func setOf(i *issuer, o Options) *keySet {
 	return &keySet{
 		opts: JWKSOptions{Refresh: 5 * time.Minute, MaxAge: time.Hour}, fetch: i.fetch, close: func() {},
-		metrics: o.Metrics.set(""), log: o.Logger, wanted: make(chan struct{}, 1),
+		metrics: o.Metrics.set(o.Holders, ""), log: o.Logger, wanted: make(chan struct{}, 1),
 	}
 }
 
@@ -92,7 +92,7 @@ func start(t *testing.T, v *Verifier) {
 
 func es256(t *testing.T, kid string, k *ecdsa.PrivateKey, claims map[string]any) string {
 	t.Helper()
-	return sign(t, fmt.Sprintf(`{"alg":"ES256","kid":%q}`, kid), payload(t, claims), jwt.SigningMethodES256, k)
+	return sign(t, fmt.Sprintf(`{"alg":"ES256","kid":%q}`, kid), payload(t, claims), jws.SigningMethodES256, k)
 }
 
 func ecKey(t *testing.T) *ecdsa.PrivateKey {
@@ -115,7 +115,7 @@ func ring(t *testing.T, kid string, k *ecdsa.PrivateKey) keyring {
 
 // outcome is a failure, or "later".
 func outcome(v *Verifier, token string) string {
-	_, err := identify(v, bearer(token))
+	_, _, err := v.Check(context.Background(), token)
 	if e, ok := errors.AsType[*Error](err); ok {
 		return string(e.Failure)
 	}
@@ -230,7 +230,7 @@ func TestIssuerAway(t *testing.T) {
 		if got := outcome(v, token()); got != "later" || v.Ready() {
 			t.Errorf("before the first fetch: %s, ready %v", got, v.Ready())
 		}
-		if got := outcome(v, sign(t, `{"alg":"HS256"}`, payload(t, nil), jwt.SigningMethodHS256, secret)); got != string(BadAlgorithm) {
+		if got := outcome(v, sign(t, `{"alg":"HS256"}`, payload(t, nil), jws.SigningMethodHS256, secret)); got != string(BadAlgorithm) {
 			t.Errorf("a token that no key set can check: %s", got)
 		}
 		i.set(func(i *issuer) { i.err = nil })
@@ -248,7 +248,7 @@ func TestIssuerAway(t *testing.T) {
 		if got := outcome(v, token()); got != "later" || v.Ready() {
 			t.Errorf("after more than an hour: %s, ready %v", got, v.Ready())
 		}
-		if n := testutil.ToFloat64(v.opts.Metrics.fetches.WithLabelValues("", fetchFailed)); n < 60 {
+		if n := testutil.ToFloat64(v.opts.Metrics.fetches.WithLabelValues("devices", "", fetchFailed)); n < 60 {
 			t.Errorf("%v failed fetches are counted in an hour", n)
 		}
 		i.set(func(i *issuer) { i.err = nil })

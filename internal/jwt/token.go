@@ -1,52 +1,58 @@
-package auth
+package jwt
 
 import (
 	"encoding/base64"
 	"strings"
 )
 
-// A token is a JWS in compact form (RFC 7515 §7.1), taken apart and not yet
-// believed.
-type token struct {
+// A Token is a JWS in compact form (RFC 7515 §7.1), taken apart. It isn't to be
+// believed before Verifier.Prove has said so.
+type Token struct {
 	alg, kid  string
 	signed    string // what the signature covers: header and payload as they came
 	header    []byte
 	payload   []byte
 	signature []byte
+	claims    claims
 }
 
+// Claim is the value of the claim that Options.Claims has at index n.
+func (t *Token) Claim(n int) Value { return t.claims.further[n] }
+
 // symmetric reports whether who can check the token can also make it.
-func (t token) symmetric() bool { return strings.HasPrefix(t.alg, "HS") }
+func (t *Token) symmetric() bool { return strings.HasPrefix(t.alg, "HS") }
 
 // base64url is strict, so that a token has one spelling.
 var base64url = base64.RawURLEncoding.Strict()
 
 func malformed(why string) error {
-	return failed(TokenMalformed, "the token isn't a signed JWT: "+why)
+	return failed(Malformed, "the token isn't a signed JWT: "+why)
 }
 
-func parseToken(text string) (token, error) {
+func parseToken(text string) (*Token, error) {
 	head, rest, _ := strings.Cut(text, ".")
 	body, signature, ok := strings.Cut(rest, ".")
 	// The decoder would pass over line ends.
 	if !ok || strings.ContainsAny(text, "\r\n") {
-		return token{}, malformed("it must have three parts with a dot between them")
+		return nil, malformed("it must have three parts with a dot between them")
 	}
-	t := token{signed: text[:len(head)+1+len(body)]}
 	header, err1 := base64url.DecodeString(head)
 	payload, err2 := base64url.DecodeString(body)
 	sig, err3 := base64url.DecodeString(signature)
 	if err1 != nil || err2 != nil || err3 != nil {
-		return token{}, malformed("its parts must be base64url without padding")
+		return nil, malformed("its parts must be base64url without padding")
 	}
-	t.header, t.payload, t.signature = header, payload, sig
-	return t, t.readHeader(header)
+	t := &Token{signed: text[:len(head)+1+len(body)], header: header, payload: payload, signature: sig}
+	if err := t.readHeader(); err != nil {
+		return nil, err
+	}
+	return t, nil
 }
 
-func (t *token) readHeader(header []byte) error {
-	var alg, kid, crit []byte
+func (t *Token) readHeader() error {
+	var alg, kid, crit Value
 	var twice bool
-	ok := members(header, func(name, value []byte) {
+	ok := members(t.header, func(name, value []byte) {
 		switch string(name) {
 		case "alg":
 			take(&alg, value, &twice)
@@ -65,10 +71,10 @@ func (t *token) readHeader(header []byte) error {
 	if crit != nil {
 		return malformed("its header demands extensions (crit), and none are supported") // RFC 7515 §4.1.11
 	}
-	if t.alg, ok = stringOf(alg); !ok {
+	if t.alg, ok = alg.Text(); !ok {
 		return malformed("its header must have an alg")
 	}
-	if t.kid, ok = stringOf(kid); !ok && kid != nil {
+	if t.kid, ok = kid.Text(); !ok && kid != nil {
 		return malformed("the kid in its header must be a string")
 	}
 	return nil

@@ -1,4 +1,4 @@
-package auth
+package jwt
 
 import (
 	"crypto"
@@ -49,29 +49,21 @@ func TestSigned(t *testing.T) {
 		t.Fatal(err)
 	}
 	v := verifier(t, func(o *Options) {
-		o.PublicKeysFile, o.DeviceClaim, o.Issuers, o.Audiences = write(t, public), "device", []string{"me"}, []string{"downlink"}
+		o.PublicKeysFile, o.Issuers, o.Audiences = write(t, public), []string{"me"}, []string{"downlink"}
 	})
-	claims := Claims{
-		Device: "매장-12", DeviceClaim: "device", Groups: []string{"b", "a"}, GroupsClaim: "groups",
-		Issuer: "me", Audience: "downlink", KeyID: "one", Issued: time.Now(), Expires: time.Now().Add(time.Hour),
-	}
+	exp := time.Now().Add(time.Hour).Truncate(time.Second)
 	for _, s := range append(signers, bySecret) {
-		token, err := s.Sign(claims)
+		token, err := s.Sign("one", map[string]any{"device": "매장-12", "iss": "me", "aud": "downlink", "exp": exp.Unix()})
 		if err != nil {
 			t.Fatal(err)
 		}
-		id, err := v.Check(t.Context(), token)
-		if err != nil || id.Device != claims.Device || !slices.Equal(id.Groups, []string{"a", "b"}) || id.Expires.Unix() != claims.Expires.Add(10*time.Second).Unix() {
-			t.Errorf("%s: %+v, %v", s.method.Alg(), id, err)
+		_, expires, err := v.Check(t.Context(), token)
+		if err != nil || !expires.Equal(exp.Add(10*time.Second)) {
+			t.Errorf("%s: %v, %v", s.method.Alg(), expires, err)
 		}
 		header, payload, err := Contents(token)
 		if err != nil || !strings.Contains(string(header), `"kid":"one"`) || !strings.Contains(string(payload), "매장-12") {
 			t.Errorf("%s %s %v", header, payload, err)
-		}
-	}
-	for _, bad := range []Claims{{}, {Device: "*"}, {Device: "a", Groups: []string{""}}} {
-		if token, err := bySecret.Sign(bad); err == nil {
-			t.Errorf("%+v is signed: %s", bad, token)
 		}
 	}
 }
