@@ -169,6 +169,21 @@ func (c *Cluster) AwaitMaster(r *Redis) {
 	c.AwaitWell()
 }
 
+// AwaitFollower waits until a master has a replica again that has everything.
+func (c *Cluster) AwaitFollower(master *Redis) {
+	c.tb.Helper()
+	Eventually(c.tb, master.Addr()+" has a replica", func() bool {
+		for _, r := range c.Servers {
+			if r.cmd != nil && r != master && r.Info("replication", "master_port") == strconv.Itoa(master.port) &&
+				r.Info("replication", "master_link_status") == "up" {
+				return true
+			}
+		}
+		return false
+	})
+	c.AwaitWell()
+}
+
 // BeginMigration marks a slot as being on its way; EndMigration is due.
 func (c *Cluster) BeginMigration(slot int, to *Redis) (from *Redis) {
 	c.tb.Helper()

@@ -79,3 +79,13 @@ func (p *process) signal(s syscall.Signal) {
 		p.tb.Fatalf("sending %v to the %s: %v", s, p.name, err)
 	}
 }
+
+// Exited reports whether the process has ended.
+func (p *process) Exited() bool {
+	select {
+	case <-p.exited:
+		return true
+	default:
+		return false
+	}
+}

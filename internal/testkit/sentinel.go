@@ -113,6 +113,26 @@ func (p *Pair) Failover() {
 	Eventually(p.tb, "the old primary is demoted", func() bool { return old.Role() == "slave" })
 }
 
+// AwaitWell waits until the replica follows the primary and every Sentinel would
+// promote it.
+func (p *Pair) AwaitWell() {
+	p.tb.Helper()
+	p.Replica().AwaitLink("up")
+	Eventually(p.tb, "every Sentinel finds the replica well", func() bool {
+		for _, s := range p.Sentinels {
+			reply, err := s.Try("SENTINEL", "REPLICAS", MasterSet)
+			all, _ := reply.([]any)
+			if err != nil || len(all) != 1 {
+				return false
+			}
+			if f := Fields(all[0]); f["flags"] != "slave" || f["master-link-status"] != "ok" {
+				return false
+			}
+		}
+		return true
+	})
+}
+
 // Fields reads a reply of names and values in turn.
 func Fields(reply any) map[string]string {
 	items, _ := reply.([]any)
