@@ -67,6 +67,7 @@ var capping = regexp.MustCompile(`(?i)^(max|most|largest)|(max|most|limit|batch|
 // run into: where, and why.
 var notLimits = map[string]string{
 	"jwt.minSecretBytes":      "the least, for the sake of security",
+	"access.mostTold":         "how many publishers the log tells apart",
 	"fdtable.most":            "how far the kernel's table of descriptors is made in advance",
 	"filelog.entryBytes":      "what an entry costs in memory",
 	"filelog.hashBytes":       "the form of a key",

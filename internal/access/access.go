@@ -9,6 +9,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"log/slog"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -31,6 +32,7 @@ type Options struct {
 	File    string   // of static tokens; empty: there are none
 	JWT     Verifier // nil: there are no JWTs
 	Metrics *Metrics
+	Logger  *slog.Logger
 }
 
 // A Gate knows who may call. Safe for concurrent use.
@@ -38,12 +40,13 @@ type Gate struct {
 	opts     Options
 	static   atomic.Pointer[publishers] // nil without a file
 	verdicts verdicts
+	denials  denials
 }
 
 // New reads the file. An error names it and what is wrong, and nothing of what
 // stands there.
 func New(o Options) (*Gate, error) {
-	g := &Gate{opts: o}
+	g := &Gate{opts: o, denials: denials{metrics: o.Metrics, log: o.Logger}}
 	if _, err := g.Load(); err != nil {
 		return nil, err
 	}
@@ -56,7 +59,7 @@ func (g *Gate) Load() (changed bool, err error) {
 	if g.opts.File == "" {
 		return false, nil
 	}
-	now, err := readPublishers(g.opts.File, g.static.Load(), g.opts.Metrics)
+	now, err := readPublishers(g.opts.File, g.static.Load(), &g.denials)
 	if err != nil || now == nil {
 		return false, err
 	}
@@ -80,13 +83,13 @@ func (g *Gate) Check(r *http.Request) (*Caller, error) {
 	// is never tried after the other.
 	static := g.static.Load()
 	if g.opts.JWT != nil && (static == nil || strings.Count(token, ".") == 2) {
-		return g.checkJWT(r.Context(), token)
+		return g.checkJWT(r, token)
 	}
 	// What the time of the search may tell is something of the digest, which the
 	// caller knows, and from no digest a way leads to another token.
 	c := static.callers[sha256.Sum256([]byte(token))]
 	if c == nil {
-		return nil, g.deny(unknown, problem.Unauthorized, "the token is not, or no longer, among those of publishers_file")
+		return nil, g.deny(r, unknown, problem.Unauthorized, "the token is not, or no longer, among those of publishers_file")
 	}
 	return c, nil
 }
@@ -121,40 +124,43 @@ func (g *Gate) token(r *http.Request) (string, error) {
 	values := r.Header["Authorization"]
 	switch len(values) {
 	case 0:
-		return "", g.deny(missing, problem.Unauthorized, "the request has no Authorization header")
+		return "", g.deny(r, missing, problem.Unauthorized, "the request has no Authorization header")
 	case 1:
 	default:
-		return "", g.deny(missing, problem.Unauthorized, "there are several Authorization headers; send one")
+		return "", g.deny(r, missing, problem.Unauthorized, "there are several Authorization headers; send one")
 	}
 	scheme, token, _ := strings.Cut(values[0], " ")
 	if !strings.EqualFold(scheme, "Bearer") {
-		return "", g.deny(missing, problem.Unauthorized, "the Authorization header isn't of the form: Bearer TOKEN")
+		return "", g.deny(r, missing, problem.Unauthorized, "the Authorization header isn't of the form: Bearer TOKEN")
 	}
 	return strings.TrimSpace(token), nil
 }
 
 // checkJWT says who calls by the word of an issuer.
-func (g *Gate) checkJWT(ctx context.Context, token string) (*Caller, error) {
+func (g *Gate) checkJWT(r *http.Request, token string) (*Caller, error) {
 	sum, now := sha256.Sum256([]byte(token)), time.Now()
 	if c := g.verdicts.find(sum, now); c != nil {
 		return c, nil
 	}
-	payload, expires, err := g.opts.JWT.Check(ctx, token)
+	payload, expires, err := g.opts.JWT.Check(r.Context(), token)
 	if errors.Is(err, jwt.ErrKeysUnavailable) {
-		return nil, g.deny(keysUnavailable, problem.KeysUnavailable, "the keys for publishers' tokens could not be fetched")
+		return nil, g.deny(r, keysUnavailable, problem.KeysUnavailable, "the keys for publishers' tokens could not be fetched")
+	}
+	if bad, ok := errors.AsType[*jwt.Error](err); ok {
+		return nil, g.denials.deny(told{why: rejected, what: string(bad.Failure)}, r.RemoteAddr, problem.New(problem.Unauthorized, bad.Error()))
 	}
 	if err != nil {
-		return nil, g.deny(rejected, problem.Unauthorized, err.Error())
+		return nil, problem.New(problem.Internal, "the token could not be checked")
 	}
 	c, why := readClaims(payload)
 	switch why {
 	case "":
 	case noScopes:
-		return nil, g.deny(scopeMissing, problem.Forbidden, why)
+		return nil, g.deny(r, scopeMissing, problem.Forbidden, why)
 	default:
-		return nil, g.deny(rejected, problem.Unauthorized, why)
+		return nil, g.deny(r, rejected, problem.Unauthorized, why)
 	}
-	c.metrics = g.opts.Metrics
+	c.denials = &g.denials
 	g.verdicts.keep(sum, verdict{c, minTime(expires, now.Add(verdictFor))}, now)
 	return c, nil
 }
@@ -166,7 +172,6 @@ func minTime(a, b time.Time) time.Time {
 	return b
 }
 
-func (g *Gate) deny(why denial, code problem.Code, detail string) *problem.Document {
-	g.opts.Metrics.denied(why)
-	return problem.New(code, detail)
+func (g *Gate) deny(r *http.Request, why denial, code problem.Code, detail string) *problem.Document {
+	return g.denials.deny(told{why: why}, r.RemoteAddr, problem.New(code, detail))
 }

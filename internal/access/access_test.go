@@ -5,12 +5,14 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -56,6 +58,9 @@ func write(t *testing.T, content string) string {
 func gate(t *testing.T, o Options) *Gate {
 	t.Helper()
 	o.Metrics = NewMetrics(nil)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
 	g, err := New(o)
 	if err != nil {
 		t.Fatal(err)
@@ -162,6 +167,76 @@ func TestWhoIsNotLetThrough(t *testing.T) {
 		if n := testutil.ToFloat64(g.opts.Metrics.denials.WithLabelValues(string(c.why))); n != before+1 {
 			t.Errorf("%s isn't counted as %s", name, c.why)
 		}
+	}
+}
+
+// TestDenialsAreSaid: whoever runs the gateway reads why a producer is refused,
+// once a minute for each, and no part of a token.
+func TestDenialsAreSaid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		i := &issuer{err: &jwt.Error{Failure: jwt.Expired}}
+		g := gate(t, Options{File: write(t, file()), JWT: i, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		said := func() []string {
+			defer log.Reset()
+			return strings.Split(strings.TrimSpace(log.String()), "\n")
+		}
+		call := func() {
+			for range 100 {
+				caller, err := g.Check(request("Bearer " + erp))
+				if err != nil || caller.Permit("kiosk-1") == nil || caller.Permit("kiosk-2") == nil || caller.PermitAdmin() == nil {
+					t.Fatal("let through")
+				}
+				for _, token := range []string{noToken, "a.b.M4RK3R"} {
+					if _, err := g.Check(request("Bearer " + token)); err == nil {
+						t.Fatal("let through")
+					}
+				}
+			}
+		}
+		call()
+		first := said()
+		time.Sleep(59 * time.Second) //nolint:forbidigo // in a bubble
+		call()
+		if early := said(); len(first) != 4 || len(early) != 1 || early[0] != "" {
+			t.Errorf("said at first:\n%s\nwithin a minute:\n%s", strings.Join(first, "\n"), strings.Join(early, "\n"))
+		}
+		time.Sleep(time.Second)                       //nolint:forbidigo // in a bubble
+		i.err = &jwt.Error{Failure: jwt.BadSignature} // another kind is said at once
+		call()
+		later := said()
+		text := strings.Join(append(first, later...), "\n")
+		for _, want := range []string{
+			`reason=scope_missing detail="the publisher \"erp\" may not send to the device \"kiosk-1\": its scope devices doesn't cover it" hidden=0 publisher=erp`,
+			`its scope devices doesn't cover it" hidden=399 publisher=erp`, `scope admin" hidden=199 publisher=erp`,
+			`reason=token_unknown detail="the token is not, or no longer, among those of publishers_file" hidden=199 from=192.0.2.1:1234`,
+			"reason=token_rejected",
+		} {
+			if !strings.Contains(text, want) {
+				t.Errorf("not said: %s", want)
+			}
+		}
+		if len(later) != 4 || strings.Contains(text, noToken[:8]) || strings.Contains(text, erp[:8]) || strings.Contains(text, "M4RK3R") || strings.Contains(text, hash(noToken)[:8]) {
+			t.Errorf("said:\n%s", text)
+		}
+	})
+}
+
+// TestDenialsAreBounded: however many publishers there are.
+func TestDenialsAreBounded(t *testing.T) {
+	var d denials
+	now := time.Now()
+	lines := 0
+	for i := range 3 * mostTold {
+		if _, say := d.due(told{scopeMissing, fmt.Sprint(i), "devices"}, now); say {
+			lines++
+		}
+	}
+	if len(d.told) != mostTold+1 || lines != mostTold+1 {
+		t.Errorf("%d are told apart, in %d lines", len(d.told), lines)
+	}
+	if hidden, say := d.due(told{scopeMissing, "new", "devices"}, now.Add(sayEvery)); !say || hidden != 0 || len(d.told) != 1 {
+		t.Errorf("a minute later: %v, %d hidden, %d told apart", say, hidden, len(d.told))
 	}
 }
 
@@ -392,7 +467,7 @@ func FuzzFile(f *testing.F) {
 	f.Add("- name: a\n  sha256: x\n")
 	f.Add("[{name: a, devices: [")
 	f.Fuzz(func(t *testing.T, content string) {
-		callers, err := parsePublishers([]byte(content), NewMetrics(nil))
+		callers, err := parsePublishers([]byte(content), &denials{})
 		for _, c := range callers {
 			if err != nil || c.Name() == "" {
 				t.Errorf("%v, %+v", err, c)

@@ -14,7 +14,7 @@ type Caller struct {
 	name    string
 	all     bool // scopes don't count
 	rights  rights
-	metrics *Metrics // nil if all
+	denials *denials // nil if all
 }
 
 // everybody is who calls an open gate.
@@ -77,7 +77,6 @@ func (c *Caller) PermitAdmin() error {
 }
 
 func (c *Caller) deny(what, scope string) *problem.Document {
-	c.metrics.denied(scopeMissing)
-	return problem.New(problem.Forbidden, fmt.Sprintf("the publisher %q %s", c.name, what)).
-		Advise(fmt.Sprintf("Use a token whose scope %s allows it, or have it added to this one; docs/operate/publishers.md lists the scopes.", scope))
+	return c.denials.deny(told{scopeMissing, c.name, scope}, "", problem.New(problem.Forbidden, fmt.Sprintf("the publisher %q %s", c.name, what)).
+		Advise(fmt.Sprintf("Use a token whose scope %s allows it, or have it added to this one; docs/operate/publishers.md lists the scopes.", scope)))
 }

@@ -27,7 +27,7 @@ type publishers struct {
 const maxFileBytes = 1 << 20
 
 // readPublishers is nil if the file says what it said before.
-func readPublishers(path string, before *publishers, m *Metrics) (*publishers, error) {
+func readPublishers(path string, before *publishers, d *denials) (*publishers, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -44,7 +44,7 @@ func readPublishers(path string, before *publishers, m *Metrics) (*publishers, e
 	if before != nil && before.sum == sum {
 		return nil, nil
 	}
-	callers, err := parsePublishers(data, m)
+	callers, err := parsePublishers(data, d)
 	if err != nil {
 		return nil, fmt.Errorf("%s %w", path, err)
 	}
@@ -60,7 +60,7 @@ type entry struct {
 
 // parsePublishers reads a YAML list. Its errors complete the sentence "<file> …"
 // and repeat nothing of the file but names: a token may stand there by mistake.
-func parsePublishers(data []byte, m *Metrics) (map[digest]*Caller, error) {
+func parsePublishers(data []byte, d *denials) (map[digest]*Caller, error) {
 	// A file that is being written anew is empty for a moment.
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil, errors.New("is empty; to let nobody publish, write []")
@@ -86,7 +86,7 @@ func parsePublishers(data []byte, m *Metrics) (map[digest]*Caller, error) {
 		if other := callers[sum]; other != nil {
 			return nil, fmt.Errorf("can't be used: %q and %q have the same token", other.name, e.Name)
 		}
-		callers[sum] = &Caller{name: e.Name, rights: s, metrics: m}
+		callers[sum] = &Caller{name: e.Name, rights: s, denials: d}
 	}
 	return callers, nil
 }

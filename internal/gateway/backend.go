@@ -32,7 +32,7 @@ type callers struct {
 
 // openCallers reads the files of publishers, their keys and the certificate.
 func openCallers(o Options, m instruments) (c callers, sources []reload.Source, err error) {
-	gate := access.Options{File: o.Backend.PublishersFile, Metrics: m.access}
+	gate := access.Options{File: o.Backend.PublishersFile, Metrics: m.access, Logger: o.Logger.With("part", "backend-auth")}
 	if o.Backend.JWT != nil {
 		keys := *o.Backend.JWT
 		keys.Holders, keys.Metrics, keys.Logger = jwt.Publishers, m.jwt, o.Logger.With("part", "backend-auth")
