@@ -22,7 +22,9 @@ func Device(routes []Route, ready Ready) http.Handler {
 	for _, r := range routes {
 		mux.Handle(r.Path, r.Handler)
 	}
-	health(mux, ready)
+	for _, r := range health(ready) {
+		mux.Handle(r.Method+" "+r.Path, r.Handler)
+	}
 	return prompt(exact(mux))
 }
 
@@ -45,34 +47,46 @@ type Route struct {
 	Method  string
 	Path    string // as http.ServeMux takes it, without method and host
 	Handler http.Handler
+	Slow    bool // Handler bounds its own time
 }
 
-// Backend is what the back end's port serves: the routes, health for everybody,
-// and profiles for those that admin lets pass.
+// Backend is what the back end's port serves: the routes, those of OwnRoutes, and
+// nothing else.
 func Backend(routes []Route, admin func(http.Handler) http.Handler, ready Ready) http.Handler {
 	mux := http.NewServeMux()
 	paths := make(map[string]methods)
-	for _, r := range routes {
+	for _, r := range slices.Concat(routes, OwnRoutes(admin, ready)) {
 		if r.Method == "" {
 			mux.Handle(r.Path, r.Handler)
 			continue
 		}
 		if paths[r.Path] == nil {
 			paths[r.Path] = make(methods)
-			mux.Handle(r.Path, prompt(paths[r.Path]))
+			mux.Handle(r.Path, paths[r.Path])
+		}
+		if !r.Slow {
+			r.Handler = prompt(r.Handler)
 		}
 		paths[r.Path][r.Method] = r.Handler
 	}
-	health(mux, ready)
+	mux.Handle("/", prompt(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		problem.Write(w, problem.New(problem.NotFound, "nothing is served at "+r.URL.EscapedPath()))
+	})))
+	return local(mux)
+}
+
+// OwnRoutes are what every back end's port serves: health for everybody, and
+// profiles for those that admin lets pass.
+func OwnRoutes(admin func(http.Handler) http.Handler, ready Ready) []Route {
+	profiles := func(h http.HandlerFunc) http.Handler { return byPeople(admin(h)) }
 	// Without cmdline: a command line may hold the log's password. Without
 	// symbol: it holds as much in memory as a client cares to send.
-	mux.Handle("/debug/pprof/", byPeople(admin(http.HandlerFunc(pprof.Index))))
-	mux.Handle("/debug/pprof/profile", byPeople(admin(http.HandlerFunc(pprof.Profile))))
-	mux.Handle("/debug/pprof/trace", byPeople(admin(http.HandlerFunc(pprof.Trace))))
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		problem.Write(w, problem.New(problem.NotFound, "nothing is served at "+r.URL.EscapedPath()))
-	})
-	return local(mux)
+	return append(health(ready),
+		Route{Method: http.MethodGet, Path: "/debug/pprof/{$}", Handler: profiles(pprof.Index), Slow: true},
+		Route{Method: http.MethodGet, Path: "/debug/pprof/{profile}", Handler: profiles(pprof.Index), Slow: true},
+		Route{Method: http.MethodGet, Path: "/debug/pprof/profile", Handler: profiles(pprof.Profile), Slow: true},
+		Route{Method: http.MethodGet, Path: "/debug/pprof/trace", Handler: profiles(pprof.Trace), Slow: true},
+	)
 }
 
 // methods are what is served at one path.
@@ -88,26 +102,30 @@ func (m methods) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	allowed := strings.Join(slices.Sorted(maps.Keys(m)), ", ")
-	w.Header().Set("Allow", allowed)
-	problem.Write(w, problem.New(problem.MethodNotAllowed, "this address answers "+allowed))
+	prompt(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Allow", allowed)
+		problem.Write(w, problem.New(problem.MethodNotAllowed, "this address answers "+allowed))
+	})).ServeHTTP(w, r)
 }
 
 // Brief is what the back end's port serves of publish without net/http.
 func Brief(publish http.Handler) http.Handler { return local(publish) }
 
-// health adds /healthz, which answers while the process lives and never asks
-// the log, and /readyz.
-func health(mux *http.ServeMux, ready Ready) {
-	mux.Handle("GET /healthz", prompt(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, http.StatusOK, "ok\n")
-	})))
-	mux.Handle("GET /readyz", prompt(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if ok, why := ready(); !ok {
-			answer(w, http.StatusServiceUnavailable, "not ready: "+why+"\n")
-			return
-		}
-		answer(w, http.StatusOK, "ready\n")
-	})))
+// health is /healthz, which answers while the process lives and never asks the
+// log, and /readyz.
+func health(ready Ready) []Route {
+	return []Route{
+		{Method: http.MethodGet, Path: "/healthz", Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			answer(w, http.StatusOK, "ok\n")
+		})},
+		{Method: http.MethodGet, Path: "/readyz", Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if ok, why := ready(); !ok {
+				answer(w, http.StatusServiceUnavailable, "not ready: "+why+"\n")
+				return
+			}
+			answer(w, http.StatusOK, "ready\n")
+		})},
+	}
 }
 
 func answer(w http.ResponseWriter, status int, text string) {

@@ -327,6 +327,9 @@ func TestRoutes(t *testing.T) {
 		{"GET /debug/pprof/heap", 200, "not you"},
 		{"GET /debug/pprof/profile", 200, "not you"},
 		{"GET /debug/pprof/trace", 200, "not you"},
+		{"POST /debug/pprof/trace", 405, "GET"},
+		{"GET /debug/pprof/heap/x", 404, "/debug/pprof/heap/x"},
+		{"POST /healthz", 405, "GET"},
 	} {
 		method, path, _ := strings.Cut(c.request, " ")
 		a := httptest.NewRecorder()
