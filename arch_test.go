@@ -86,7 +86,7 @@ var rules = map[string]rule{
 	"access":  {may: "event problem jwt strictjson", mods: yaml, why: "who calls the back end; it serves nothing itself"},
 	"certs":   {why: "a certificate that can be exchanged; it knows no listener"},
 	"reload":  {why: "a rhythm; what is in the files is their owners' business"},
-	"explain": {may: "event session shard trail problem", why: "gathers what others know of a device"},
+	"explain": {may: "event eventlog session shard trail problem", why: "gathers what others know of a device"},
 	"trail":   {why: "remembers what it is told; it knows neither sessions nor doors"},
 	"peer":    {why: "addresses and what proxies say of them; it counts nobody"},
 	"lobby":   {may: "peer backoff", why: "who is in and who may come in; it knows neither HTTP nor sockets"},

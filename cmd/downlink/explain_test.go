@@ -129,6 +129,11 @@ func TestWhereNothingIsKnown(t *testing.T) {
 	}{
 		"connected": {heard{Report: &explain.Report{Time: now, Gateway: ready, Sessions: stream}}, nothingComes + "\n  Then it isn't", nothingIsKnown},
 		"refused":   {heard{Report: &explain.Report{Time: now, Gateway: ready, Trail: refused}}, "accept_rate\n", nothingIsKnown},
+		"revoked": {heard{Report: &explain.Report{Time: now, Gateway: ready, Revoked: true, Revocation: &explain.Revocation{
+			Since: &now, Reason: "stolen\x1b[31m",
+		}}}, "a is REVOKED since " + clock(now, now) + ` (stolen\x1b[31m): it is let in nowhere`, nothingIsKnown},
+		"by hand":   {heard{Report: &explain.Report{Time: now, Gateway: ready, Revoked: true, Revocation: new(explain.Revocation)}}, "a is REVOKED: it", nothingIsKnown},
+		"of before": {heard{Report: &explain.Report{Time: now, Gateway: ready, Revoked: true}}, "a is REVOKED: it", nothingIsKnown},
 		"absent":    {heard{Report: &explain.Report{Time: now, Gateway: ready}}, nothingIsKnown + "\n  No request", "TROUBLE"},
 		"trouble":   {heard{Report: &explain.Report{Time: now, Gateway: expired}}, "TROUBLE: the certificate expired\n", running},
 		"silent":    {heard{err: errors.New("no answer: connection refused")}, running, nothingIsKnown},

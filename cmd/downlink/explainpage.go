@@ -79,7 +79,7 @@ func (p *page) summary() string {
 	case len(at) > 0:
 		return fmt.Sprintf("%s is connected: %s at %s.", device, counted(streams, polls), strings.Join(at, ", "))
 	case p.revoked():
-		return device + " is REVOKED: it is let in nowhere until somebody lifts that."
+		return device + " is REVOKED" + p.revocation() + ": it is let in nowhere until somebody lifts that."
 	case silent == len(p.f.Gateways):
 		return "Nobody knows about " + device + ": no gateway gave an answer."
 	case silent > 0:
@@ -241,6 +241,25 @@ func (e memory) describe() string {
 		fmt.Fprintf(&b, ":\n            %s", visible(e.Detail))
 	}
 	return b.String()
+}
+
+// revocation is since when and why the device is kept out, as far as a gateway
+// knows.
+func (p *page) revocation() string {
+	for _, h := range p.f.Gateways {
+		if h.Report == nil || h.Report.Revocation == nil {
+			continue
+		}
+		text := ""
+		if r := h.Report.Revocation; r.Since != nil {
+			text += " since " + clock(*r.Since, h.Report.Time)
+		}
+		if why := h.Report.Revocation.Reason; why != "" {
+			text += " (" + visible(why) + ")"
+		}
+		return text
+	}
+	return "" // by a gateway of a version before this
 }
 
 func (p *page) revoked() bool {

@@ -134,9 +134,8 @@ func (h *Handler) Revoked(w http.ResponseWriter, r *http.Request) {
 	list := make([]revocation, len(found))
 	for i := range found {
 		list[i] = revocation{Device: found[i].Device, Reason: found[i].Reason}
-		if id := &found[i].ID; !id.IsZero() {
-			since := time.UnixMilli(int64(min(id.Ms, 1<<62))).UTC()
-			list[i].Since, list[i].ID = &since, id
+		if since := found[i].Since(); !since.IsZero() {
+			list[i].Since, list[i].ID = &since, &found[i].ID
 		}
 	}
 	slices.SortFunc(list, func(a, b revocation) int { return cmp.Compare(a.Device, b.Device) })

@@ -116,6 +116,14 @@ type Revocation struct {
 	Reason string   // may be empty
 }
 
+// Since is when it was ordered, by the log's clock; zero if nobody knows.
+func (r *Revocation) Since() time.Time {
+	if r.ID.IsZero() {
+		return time.Time{}
+	}
+	return time.UnixMilli(int64(min(r.ID.Ms, 1<<62))).UTC()
+}
+
 // A Revoked is a shard's list of revoked devices, as one atomic look.
 type Revoked struct {
 	Version ListVersion

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"downlink/internal/event"
+	"downlink/internal/eventlog"
 	"downlink/internal/problem"
 	"downlink/internal/session"
 	"downlink/internal/shard"
@@ -31,7 +32,7 @@ type Options struct {
 	Shards   interface {
 		Of(device string) *shard.Shard
 	}
-	Revoked func(device string) bool
+	Revoked func(device string) (r eventlog.Revocation, revoked bool)
 	Trail   *trail.Trail
 }
 
@@ -64,7 +65,7 @@ func (h *Handler) Report(device string) *Report {
 	members, position := s.Look(device)
 	proven, claimed := h.opts.Trail.Of(device)
 	r := &Report{
-		Device: device, Time: time.Now(), Shard: s.Number(), Revoked: h.opts.Revoked(device),
+		Device: device, Time: time.Now(), Shard: s.Number(),
 		Gateway:  Gateway{Name: h.opts.Gateway, Instance: h.opts.Instance, Version: h.opts.Version, Address: h.opts.Address},
 		Sessions: make([]Session, 0, len(members)),
 		Trail:    happenings(proven), Claimed: happenings(claimed), Nameless: happenings(h.opts.Trail.Nameless()),
@@ -73,6 +74,9 @@ func (h *Handler) Report(device string) *Report {
 	if h.opts.Troubles != nil {
 		r.Gateway.Troubles = h.opts.Troubles()
 	}
+	if by, revoked := h.opts.Revoked(device); revoked {
+		r.Revoked, r.Revocation = true, revocation(by)
+	}
 	if !position.IsZero() {
 		r.Position = position.String()
 	}
@@ -80,6 +84,14 @@ func (h *Handler) Report(device string) *Report {
 		if s, ok := m.Subscriber.(*session.Session); ok {
 			r.Sessions = append(r.Sessions, describe(s.View(), m, position))
 		}
+	}
+	return r
+}
+
+func revocation(by eventlog.Revocation) *Revocation {
+	r := &Revocation{Reason: by.Reason}
+	if since := by.Since(); !since.IsZero() {
+		r.Since, r.ID = &since, by.ID.String()
 	}
 	return r
 }

@@ -51,8 +51,14 @@ func newRig() *rig {
 	r.shards.Start(0, event.ID{Ms: 1000})
 	r.handler = explain.New(explain.Options{
 		Gateway: "gateway-1", Instance: "ABC", Version: "1", Address: "192.0.2.9:8080",
-		Ready:  func() (bool, string) { return false, "going out of service" },
-		Shards: r.shards, Revoked: func(device string) bool { return device == "bad" }, Trail: r.trail,
+		Ready: func() (bool, string) { return false, "going out of service" },
+		Revoked: func(device string) (eventlog.Revocation, bool) {
+			r, revoked := map[string]eventlog.Revocation{
+				"bad": {ID: event.ID{Ms: 1_764_471_600_123}, Reason: "stolen"}, "by hand": {},
+			}[device]
+			return r, revoked
+		},
+		Shards: r.shards, Trail: r.trail,
 	})
 	return r
 }
@@ -120,7 +126,7 @@ func TestEveryDocumentedAnswerIsReal(t *testing.T) {
 	}
 	backend := server.Backend([]server.Route{{Method: "GET", Path: explain.Path, Handler: admin(r.handler)}}, admin, func() (bool, string) { return true, "" })
 	for _, c := range []struct{ device, refuse string }{
-		{"%EB%A7%A4%EC%9E%A5%2F12", ""}, {"nobody", ""}, {"bad", ""}, {"*", ""}, {"%2E%2E", ""},
+		{"%EB%A7%A4%EC%9E%A5%2F12", ""}, {"nobody", ""}, {"bad", ""}, {"by%20hand", ""}, {"*", ""}, {"%2E%2E", ""},
 		{"a", "unauthorized"}, {"a", "forbidden"}, {"a", "log-unavailable"},
 	} {
 		req := httptest.NewRequest(http.MethodGet, strings.Replace(explain.Path, "{device}", c.device, 1), nil)
@@ -129,9 +135,15 @@ func TestEveryDocumentedAnswerIsReal(t *testing.T) {
 		backend.ServeHTTP(a, req)
 		doc.Answer(t, c.device+c.refuse, explain.Path, "GET", a.Code, a.Header(), a.Body.Bytes())
 		var report explain.Report
-		if a.Code == http.StatusOK && (json.Unmarshal(a.Body.Bytes(), &report) != nil || report.Revoked != (c.device == "bad")) {
+		if a.Code == http.StatusOK && (json.Unmarshal(a.Body.Bytes(), &report) != nil || report.Revoked != strings.HasPrefix(c.device, "b") || report.Revoked != (report.Revocation != nil)) {
 			t.Errorf("%s: %s", c.device, a.Body)
 		}
 	}
 	doc.WantAllSeen(t, explain.Path)
+	if r := r.handler.Report("bad").Revocation; r.Reason != "stolen" || r.ID != "1764471600123-0" || r.Since.UnixMilli() != 1_764_471_600_123 {
+		t.Errorf("%+v", r)
+	}
+	if r := r.handler.Report("by hand").Revocation; *r != (explain.Revocation{}) {
+		t.Errorf("%+v", r)
+	}
 }

@@ -10,13 +10,25 @@ type Report struct {
 	Shard    int       `json:"shard"`
 	Position string    `json:"position,omitempty"` // up to which this gateway has read the shard
 	Revoked  bool      `json:"revoked"`
-	Sessions []Session `json:"sessions"` // the latest first
+	// Revocation is nil unless the device is revoked.
+	Revocation *Revocation `json:"revocation,omitempty"`
+	Sessions   []Session   `json:"sessions"` // the latest first
 	// Trail is what happened to the device lately, newest first; Claimed what
 	// happened to requests that only said to be the device, and Nameless to those
 	// that named none.
 	Trail    []Happening `json:"trail"`
 	Claimed  []Happening `json:"claimed"`
 	Nameless []Happening `json:"nameless"`
+}
+
+// A Revocation is what keeps a device out.
+type Revocation struct {
+	// Since is the log's time, and ID of the entry that the order stands in: the
+	// gateway that took the order has it in its log, with whose token it was. Both
+	// are missing if it was written past our API.
+	Since  *time.Time `json:"since,omitempty"`
+	ID     string     `json:"id,omitempty"`
+	Reason string     `json:"reason,omitempty"`
 }
 
 // A Gateway is who reports.

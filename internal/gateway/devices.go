@@ -49,7 +49,7 @@ func (g *Gateway) explainer(f *flow) *explain.Handler {
 	return explain.New(explain.Options{
 		Gateway: name, Instance: g.instance, Version: g.opts.Version, Address: g.DeviceAddr().String(), Ready: g.Ready,
 		Troubles: g.identity.troubles,
-		Shards:   f.shards, Revoked: f.revoked.Has, Trail: f.trail,
+		Shards:   f.shards, Revoked: f.revoked.Find, Trail: f.trail,
 	})
 }
 

@@ -77,11 +77,17 @@ func (s *Set) Load(ctx context.Context) error {
 
 // Has reports whether a device is revoked.
 func (s *Set) Has(device string) bool {
+	_, revoked := s.Find(device)
+	return revoked
+}
+
+// Find is what keeps a device out; revoked is false if nothing does.
+func (s *Set) Find(device string) (r eventlog.Revocation, revoked bool) {
 	l := &s.lists[event.Shard(device, len(s.lists))]
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	_, revoked := l.devices[device]
-	return revoked
+	r, revoked = l.devices[device]
+	return r, revoked
 }
 
 // Changed says that a list has changed, or may have: the log is asked as soon
