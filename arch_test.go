@@ -71,8 +71,9 @@ var rules = map[string]rule{
 	"shard":   {may: "event eventlog frame backoff", mods: xtime, why: "memory and the log behind it; it knows subscribers, not sessions"},
 	"session": {may: "event eventlog frame shard", why: "knows where it reads, not what it is written to; of eventlog only the words"},
 	"conn":    {mods: xsys, why: "moves bytes to sockets and knows nothing of events"},
+	"ageing":  {may: "session", why: "dates of sessions; how one ends is their own business"},
 	"door":    {may: "event backoff shard", why: "who may pass, and where it begins; of shard only that"},
-	"sse":     {may: "frame backoff shard session conn door", why: "joins a session with a connection"},
+	"sse":     {may: "frame backoff shard session conn door ageing", why: "joins a session with a connection"},
 	"poll":    {may: "event backoff shard session door", why: "joins a session with an answer"},
 
 	// The edges: none of them is imported by the flow.
@@ -86,7 +87,12 @@ var rules = map[string]rule{
 	"access":  {may: "event problem jwt strictjson", mods: yaml, why: "who calls the back end; it serves nothing itself"},
 	"certs":   {why: "a certificate that can be exchanged; it knows no listener"},
 	"reload":  {why: "a rhythm; what is in the files is their owners' business"},
+<<<<<<< arch_test.go
+	"explain": {may: "event session shard trail problem", why: "gathers what others know of a device"},
+	"drain":   {may: "backoff session ageing problem strictjson", why: "when and how fast devices are let go; it knows sessions, not what carries them"},
+=======
 	"explain": {may: "event eventlog session shard trail problem", why: "gathers what others know of a device"},
+>>>>>>> /tmp/door/new
 	"trail":   {why: "remembers what it is told; it knows neither sessions nor doors"},
 	"peer":    {why: "addresses and what proxies say of them; it counts nobody"},
 	"lobby":   {may: "peer backoff", why: "who is in and who may come in; it knows neither HTTP nor sockets"},
@@ -94,11 +100,11 @@ var rules = map[string]rule{
 
 	// Assembly.
 	"gateway": {
-		may:  "event frame problem openapi backoff eventlog eventlog/redislog eventlog/filelog publish control revoked tail sweep shard session conn door sse poll trail explain metrics server lobby peer jwt auth certs reload limits fdtable access ticket cors",
+		may:  "event frame problem openapi backoff eventlog eventlog/redislog eventlog/filelog publish control revoked tail sweep shard session conn door sse poll trail explain metrics server lobby peer jwt auth certs reload limits fdtable access ticket cors ageing drain",
 		mods: prometheus,
 		why:  "the one place that knows every stage's concrete type; it takes Options too, so that a test can run three in one process",
 	},
-	"cmd/downlink":    {may: "auth jwt load load/producer load/results load/watch config limits gateway event eventlog problem control publish metrics client explain docs/operate", mods: kong + " " + yaml, why: "reads the command line and wires; work is done elsewhere"},
+	"cmd/downlink":    {may: "auth jwt load load/producer load/results load/watch config limits gateway event eventlog problem control publish metrics client explain docs/operate drain", mods: kong + " " + yaml, why: "reads the command line and wires; work is done elsewhere"},
 	"docs/operate":    {why: "text"},
 	"bench":           {why: "measures programs from outside: what it shares with them is no measurement"},
 	"tools/reference": {may: "config limits gateway event eventlog session problem metrics publish", mods: kong + " " + prometheus, why: "writes docs/reference from the code"},

@@ -12,6 +12,7 @@ import (
 
 	"downlink/internal/config"
 	"downlink/internal/gateway"
+	"downlink/internal/limits"
 	"downlink/internal/metrics"
 )
 
@@ -46,6 +47,9 @@ func (c *checkCmd) Run(loader *config.Loader, io console) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
+	o := options(&c.Config, "", slog.New(slog.DiscardHandler))
+	o.Limits = limits.New(config.Limits(), loader.Limits(&c.Config)...)
+	fmt.Fprintln(io.err, "note:", gateway.DrainTerms(o)) //nolint:errcheck // nowhere else to complain
 	for _, w := range append(loader.Warnings(&c.Config), files...) {
 		fmt.Fprintln(io.err, "warning:", w) //nolint:errcheck // nowhere else to complain
 	}

@@ -28,7 +28,7 @@ func exitMeanings() []exitMeaning {
 		{exitFailed, "failed while running: something can't be reached or has no room; repeating may help"},
 		{exitUsage, "the command line or the configuration is wrong; nothing was started"},
 		{exitRefused, "the gateway refused: an event or a credential is wrong; repeating it unchanged is useless"},
-		{exitMissed, "done, and what was looked for isn't so: load measured that connections failed or a threshold was crossed; explain found that the device isn't connected; check --connect found problems"},
+		{exitMissed, "done, and what was looked for isn't so: load measured that connections failed or a threshold was crossed; explain found that the device isn't connected; check --connect found problems; a drain was aborted, or had to cut connections"},
 	}
 }
 

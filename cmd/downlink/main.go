@@ -44,6 +44,7 @@ type commands struct {
 	Restore    restoreCmd    `cmd:"" help:"Let a revoked device in again."`
 	Token      tokenCmd      `cmd:"" help:"Make and inspect device tokens."`
 	Limits     limitsCmd     `cmd:"" help:"Show every limit of a running gateway and why it is what it is, or change some at once."`
+	Drain      drainCmd      `cmd:"" help:"Take a running gateway out of service: its devices move to others at a pace, and it ends."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`
 }
 

@@ -17,9 +17,10 @@ import (
 	"downlink/internal/gateway"
 )
 
-// serve runs the gateway until SIGTERM or SIGINT, and returns nil then.
+// serve runs the gateway until SIGTERM or SIGINT has taken it out of service, and
+// returns nil then.
 func serve(loader *config.Loader, c *config.Config, version string, out io.Writer, logger *slog.Logger) error {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	ctx, hurry, stop := untilSignal()
 	defer stop()
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
@@ -27,6 +28,7 @@ func serve(loader *config.Loader, c *config.Config, version string, out io.Write
 	o := options(c, version, logger)
 	settings := startLive(loader, c, logger.With("part", "config"))
 	o.Limits, o.Reread, o.Hangup = settings.limits, settings.reread(), hangup
+	o.Hurry = hurry
 	var g *gateway.Gateway
 	o.Started = func() { greet(out, c, version, g.DeviceAddr(), g.BackendAddr()) }
 	var err error
@@ -34,7 +36,36 @@ func serve(loader *config.Loader, c *config.Config, version string, out io.Write
 		return err
 	}
 	defer tellEnd(ctx, logger)()
+	logger.Info(gateway.DrainTerms(o))
 	return g.Run(ctx)
+}
+
+// untilSignal is a context that the first SIGTERM or SIGINT ends. hurry is closed by
+// the second, and by the first if it is SIGINT: somebody sits at a terminal, and no
+// load balancer has to notice anything.
+func untilSignal() (ctx context.Context, hurry <-chan struct{}, stop func()) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGTERM, os.Interrupt)
+	hasty := make(chan struct{})
+	go func() {
+		first, ok := <-signals
+		if !ok {
+			return
+		}
+		cancel(fmt.Errorf("%s signal received", first))
+		if first != os.Interrupt {
+			if _, ok := <-signals; !ok {
+				return
+			}
+		}
+		close(hasty)
+	}()
+	return ctx, hasty, func() {
+		signal.Stop(signals)
+		close(signals)
+		cancel(nil)
+	}
 }
 
 // tellEnd logs that ctx has ended, at once: what follows may take its time, or
@@ -83,8 +114,12 @@ func options(c *config.Config, version string, logger *slog.Logger) gateway.Opti
 		Retry:            c.Retry,
 		Driver:           c.Driver,
 		MaxConnectionAge: c.MaxAge,
-		Version:          version,
-		Logger:           logger,
+		Drain: gateway.DrainOptions{
+			Wait: c.DrainWait, Quiet: c.DrainQuiet, Deadline: c.DrainDeadline,
+			File: c.ShutdownFile, IsolationAfter: c.Isolation,
+		},
+		Version: version,
+		Logger:  logger,
 	}
 }
 

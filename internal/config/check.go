@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"downlink/internal/eventlog/redisurl"
 )
@@ -52,11 +53,18 @@ func (l *Loader) Check(c *Config) error {
 	if c.SweepEvery > c.Window && !bad["window"] {
 		add("sweep_interval", fmt.Sprintf("is longer than window (%s); choose at most that", formatDuration(c.Window)))
 	}
+	if least := c.DrainWait + c.ShutdownTimeout + closingTime; c.DrainDeadline < least && !bad["drain_wait"] && !bad["shutdown_timeout"] {
+		add("drain_deadline", fmt.Sprintf("leaves no time to close connections: drain_wait (%s) and shutdown_timeout (%s) are part of it; choose at least %s, or make one of them shorter",
+			formatDuration(c.DrainWait), formatDuration(c.ShutdownTimeout), formatDuration(least)))
+	}
 	if len(problems) == 0 {
 		return nil
 	}
 	return problems
 }
+
+// closingTime is how much of drain_deadline must be left for closing connections.
+const closingTime = 500 * time.Millisecond
 
 // Warnings are what is allowed and yet likely to be regretted, one sentence
 // each, and settings in the environment that nobody reads.

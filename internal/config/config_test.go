@@ -46,6 +46,7 @@ func TestDefaultsAreThoseOfTheDesign(t *testing.T) {
 		HotWindow: 64 << 20, PublishLimit: 5 * time.Second, MaxEvent: 1 << 20,
 		Keepalive: 20 * time.Second, WriteTimeout: 30 * time.Second, Retry: 3 * time.Second,
 		Driver: "light", Streams: 4, Pending: 256, PendingBytes: 1 << 20,
+		DrainWait: 5 * time.Second, DrainRate: 200, DrainDeadline: 80 * time.Second, Isolation: time.Minute,
 		MaxHandshakes: 4096, MaxHeader: 16 << 10, MaxStreams: 250, TrailEntries: 10_000,
 		LogLevel: "info", LogFormat: "text",
 	}

@@ -17,19 +17,19 @@ import (
 // openToDevices makes the endpoints for devices, and the door before both.
 func (f *flow) openToDevices(o Options, c *credentials, m instruments) {
 	before := door.New(door.Options{
-		Identify: c.identify, Revoked: f.revoked.Has, Approach: approach, Admit: admit,
+		Identify: c.identify, Revoked: f.revoked.Has, Approach: approach, Admit: f.out.admit,
 		Note: f.noteRefusal, Held: o.Entrance.held, Retry: o.Retry, Metrics: m.door,
 	})
 	pending := session.Options{MaxPending: o.Limits.Value(pendingEvents), MaxBytes: o.Limits.Value(pendingBytes)}
 	f.events = sse.New(sse.Options{
 		Door: before, Shards: f.shards, Driver: f.driver,
-		Session: pending, Roster: f.roster,
+		Session: pending, Roster: f.out.roster, Ages: f.out.ages,
 		Retry: o.Retry, MaxAge: o.MaxConnectionAge, Ended: f.noteEnd,
 		Metrics: m.sse, Logger: o.Logger.With("part", "sse"),
 	})
 	f.polls = poll.New(poll.Options{
 		Door: before, Shards: f.shards,
-		Session: pending, Roster: f.roster,
+		Session: pending, Roster: f.out.roster,
 		Retry: o.Retry, WriteTimeout: o.WriteTimeout, Ended: f.notePoll, Metrics: m.poll,
 	})
 }

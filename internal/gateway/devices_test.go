@@ -70,7 +70,7 @@ func TestPollOverEveryProtocol(t *testing.T) {
 			_, a := g.poll(t, h2c, "device=a&wait=30", first.Cursor)
 			answered <- a
 		}()
-		testkit.Eventually(t, "it waits", func() bool { return g.flow.Load().roster.Len() == 1 })
+		testkit.Eventually(t, "it waits", func() bool { return g.out.roster.Len() == 1 })
 		if err := g.Check(); err != nil {
 			t.Error(err)
 		}
@@ -95,7 +95,7 @@ func TestStopAnswersPolls(t *testing.T) {
 		_, a := g.poll(t, false, "device=a&wait=60", first.Cursor)
 		answered <- a
 	}()
-	testkit.Eventually(t, "it waits", func() bool { return g.flow.Load().roster.Len() == 1 })
+	testkit.Eventually(t, "it waits", func() bool { return g.out.roster.Len() == 1 })
 	if err := g.stop(); err != nil {
 		t.Fatal(err)
 	}

@@ -83,23 +83,14 @@ func (g *Gateway) backendLobby(s share) lobby.Options {
 	}
 }
 
-// approach and admit ask the devices' listener for a place, in the words of the
-// door.
+// approach asks the devices' listener whether an address may ask for a place, in
+// the words of the door (exits.admit asks for the place).
 func approach(r *http.Request) (door.Refusal, time.Duration) {
 	v := server.VisitOf(r)
 	if v == nil {
 		return "", 0
 	}
 	why, retry := v.Knock()
-	return door.Refusal(why), retry
-}
-
-func admit(r *http.Request, _ door.Identity) (door.Refusal, time.Duration) {
-	v := server.VisitOf(r)
-	if v == nil {
-		return "", 0
-	}
-	why, retry := v.Admit()
 	return door.Refusal(why), retry
 }
 

@@ -14,7 +14,6 @@ import (
 	"downlink/internal/poll"
 	"downlink/internal/publish"
 	"downlink/internal/revoked"
-	"downlink/internal/session"
 	"downlink/internal/shard"
 	"downlink/internal/sse"
 	"downlink/internal/sweep"
@@ -30,11 +29,11 @@ type flow struct {
 	driver  conn.Driver
 	events  *sse.Handler
 	polls   *poll.Handler
-	roster  *session.Roster
 	trail   *trail.Trail
 	publish *publish.Handler
 	revoked *revoked.Set
 	control *control.Handler
+	out     exits
 
 	cancel context.CancelFunc
 	ended  sync.WaitGroup
@@ -49,12 +48,12 @@ const (
 )
 
 // startFlow makes the parts in the order in which an event passes them.
-func startFlow(o Options, log eventlog.Log, lists *revoked.Set, c *credentials, m instruments, reg prometheus.Registerer, failed chan<- error) (*flow, error) {
+func startFlow(o Options, log eventlog.Log, lists *revoked.Set, c *credentials, out exits, m instruments, reg prometheus.Registerer, failed chan<- error) (*flow, error) {
 	driver, err := newDriver(o)
 	if err != nil {
 		return nil, err
 	}
-	f := &flow{log: log, revoked: lists, driver: driver, roster: new(session.Roster)}
+	f := &flow{log: log, revoked: lists, driver: driver, out: out}
 	f.shards = shard.NewSet(log, shard.Options{
 		Shards: log.Shards(), HotBytes: o.Limits.Value(hotBytes), StreamsPerDevice: o.Limits.Value(deviceStreams),
 		PageBytes: pageBytes, MaxLaps: maxLaps, Pacer: shard.NewPacer(resyncEvery),
@@ -68,7 +67,7 @@ func startFlow(o Options, log eventlog.Log, lists *revoked.Set, c *credentials, 
 	})
 	f.trail = trail.New(trail.Options{Entries: o.Limits.Value(trailEntries), Metrics: m.trail})
 	f.openToDevices(o, c, m)
-	c.onChange(f.roster.EndWithdrawn)
+	c.onChange(out.roster.EndWithdrawn)
 	c.pages.reached(log)
 	f.publish = publish.New(publish.Options{
 		Log: log, Shards: log.Shards(), MaxEventBytes: o.Limits.Value(eventBytes),
@@ -83,7 +82,7 @@ func startFlow(o Options, log eventlog.Log, lists *revoked.Set, c *credentials, 
 		Log: log, Shards: log.Shards(), Timeout: o.PublishTimeout, Caller: c.callers.name,
 		Metrics: m.control, Logger: o.Logger.With("part", "control"),
 	})
-	f.run(failed, f.shards.Run, f.tail.Run, lists.Run, sweeper.Run)
+	f.run(failed, append(f.exits(o, m), f.shards.Run, f.tail.Run, lists.Run, sweeper.Run)...)
 	return f, nil
 }
 

@@ -29,7 +29,6 @@ import (
 	"downlink/internal/problem"
 	"downlink/internal/publish"
 	"downlink/internal/server"
-	"downlink/internal/session"
 	"downlink/internal/sse"
 )
 
@@ -65,6 +64,10 @@ type Options struct {
 	// there is none. Hangup (SIGHUP) has it and all other files read at once.
 	Reread func() (changed bool, err error)
 	Hangup <-chan os.Signal
+	// Drain says how it goes out of service. Hurry closes it at once: who asks
+	// for the end of Run once more hasn't the time that a drain takes.
+	Drain DrainOptions
+	Hurry <-chan struct{}
 
 	Version string
 	Logger  *slog.Logger
@@ -87,9 +90,9 @@ type Gateway struct {
 	device                  *server.Server
 	backend                 *server.Server
 
-	flow    atomic.Pointer[flow] // nil until the log has been reached
-	leaving atomic.Bool
-	failed  chan error // what a part of the flow can't go on from
+	out    exits
+	flow   atomic.Pointer[flow] // nil until the log has been reached
+	failed chan error           // what a part of the flow can't go on from
 }
 
 // New binds both listeners, so that a wrong address is known at once.
@@ -103,6 +106,7 @@ func New(o Options) (*Gateway, error) {
 	if g.identity, err = openCredentials(o, g.metrics); err != nil {
 		return nil, err
 	}
+	g.out = newExits(o, g.metrics)
 	early := door.New(door.Options{Retry: o.Retry, Metrics: g.metrics.door})
 	g.starting, g.startingPolls = sse.Starting(early), poll.Starting(early)
 	devices, backend, err := shareDescriptors()
@@ -159,9 +163,9 @@ func (g *Gateway) DeviceAddr() net.Addr { return g.device.Addr() }
 // BackendAddr is the bound address of the back end's port.
 func (g *Gateway) BackendAddr() net.Addr { return g.backend.Addr() }
 
-// Run serves until ctx ends, then ends every stream with a time to come back,
-// lets requests finish, and returns nil. An error means that the gateway can't
-// serve: a listener failed, or the log refuses these settings.
+// Run serves until it was drained, which the end of ctx begins if nothing else
+// does; then it lets requests finish, and returns nil. An error means that the
+// gateway can't serve: a listener failed, or the log refuses these settings.
 func (g *Gateway) Run(ctx context.Context) error {
 	fresh, cancel := context.WithCancel(context.Background())
 	var keeping sync.WaitGroup
@@ -176,13 +180,15 @@ func (g *Gateway) Run(ctx context.Context) error {
 	return errors.Join(err, <-failed, <-failed)
 }
 
-// serve runs until ctx ends or something fails. What a listener reports is
-// put back for Run, which waits for both.
-func (g *Gateway) serve(ctx context.Context, failed chan error) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+// serve runs until the gateway was drained or something fails. What a listener
+// reports is put back for Run, which waits for both.
+func (g *Gateway) serve(stop context.Context, failed chan error) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	drained, ended := g.out.begin(ctx, g.opts, stop.Done())
+	defer func() { cancel(); ended() }()
 	opened := make(chan error, 1)
 	go func() { opened <- g.open(ctx) }()
+	asked := stop.Done()
 	for {
 		select {
 		case err := <-opened:
@@ -199,7 +205,14 @@ func (g *Gateway) serve(ctx context.Context, failed chan error) error {
 			return nil
 		case err := <-g.failed:
 			return fmt.Errorf("the log can't be used any more: %w", err)
-		case <-ctx.Done():
+		case <-asked:
+			asked = nil
+			if opened != nil { // nobody could come yet
+				cancel()
+				return <-opened
+			}
+		case <-drained:
+			cancel()
 			if opened != nil {
 				return <-opened
 			}
@@ -220,7 +233,7 @@ func (g *Gateway) open(ctx context.Context) error {
 			if said != "" {
 				g.opts.Logger.Warn("the log has been reached")
 			}
-			f, err := startFlow(g.opts, log, lists, g.identity, g.metrics, g.registry, g.failed)
+			f, err := startFlow(g.opts, log, lists, g.identity, g.out, g.metrics, g.registry, g.failed)
 			if err != nil {
 				return errors.Join(err, log.Close())
 			}
@@ -245,14 +258,11 @@ func (g *Gateway) open(ctx context.Context) error {
 	}
 }
 
-// stop ends streams first, so that devices are told when to come back, then
-// the requests, and the flow last.
+// stop ends streams that are left first, so that devices are told when to come
+// back, then the requests, and the flow last.
 func (g *Gateway) stop() {
-	g.leaving.Store(true)
+	g.out.drain.Finish()
 	f := g.flow.Load()
-	if f != nil {
-		f.roster.EndAll(session.Draining)
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), g.opts.ShutdownTimeout)
 	defer cancel()
 	// Together: a device that doesn't go must not use up the time in which a
@@ -271,7 +281,7 @@ func (g *Gateway) stop() {
 func (g *Gateway) Ready() (ok bool, why string) {
 	f := g.flow.Load()
 	switch {
-	case g.leaving.Load():
+	case !g.out.drain.Ready():
 		return false, "going out of service"
 	case f == nil:
 		return false, "the log has not been reached yet"
@@ -317,7 +327,7 @@ func (g *Gateway) Check() error {
 	if f == nil {
 		return nil
 	}
-	if sessions, members := f.roster.Len(), f.shards.Members(); sessions != members {
+	if sessions, members := g.out.roster.Len(), f.shards.Members(); sessions != members {
 		return fmt.Errorf("there are %d sessions, but the shards have %d members", sessions, members)
 	}
 	return nil

@@ -13,6 +13,7 @@ const (
 	targetRate    = "publish_rate_per_device"
 	headerBytes   = "max_header_bytes"
 	trailEntries  = "trail_entries"
+	drainRate     = "drain_rate"
 )
 
 // bindLimits joins the limits with what the process was given, and registers

@@ -9,6 +9,7 @@ import (
 	"downlink/internal/control"
 	"downlink/internal/cors"
 	"downlink/internal/door"
+	"downlink/internal/drain"
 	"downlink/internal/eventlog"
 	"downlink/internal/eventlog/filelog"
 	"downlink/internal/eventlog/redislog"
@@ -49,6 +50,7 @@ type instruments struct {
 	reload  *reload.Metrics
 	access  *access.Metrics
 	ticket  *ticket.Metrics
+	drain   *drain.Metrics
 
 	backendCerts *certs.Metrics
 	cors         *cors.Metrics
@@ -75,6 +77,7 @@ func newInstruments(reg prometheus.Registerer) instruments {
 		reload:  reload.NewMetrics(reg, tlsSource, jwtSource, tokensSource, clientSource, configSource, publishersSource, backendJWTSource, backendTLSSource, ticketSource),
 		access:  access.NewMetrics(reg),
 		ticket:  ticket.NewMetrics(reg),
+		drain:   drain.NewMetrics(reg),
 
 		cors:         cors.NewMetrics(reg),
 		backendCerts: certs.NewBackendMetrics(reg),

@@ -218,8 +218,8 @@ func TestRevokedWhileItComesIn(t *testing.T) {
 		g.order(t, http.MethodDelete, "demo", "revoke", "")
 		testkit.Eventually(t, "the device gets in again", func() bool { return g.status(t, "demo") == http.StatusOK })
 	}
-	if n := g.flow.Load().roster.Len(); n > 0 {
-		testkit.Eventually(t, "no stream is left", func() bool { return g.flow.Load().roster.Len() == 0 })
+	if n := g.out.roster.Len(); n > 0 {
+		testkit.Eventually(t, "no stream is left", func() bool { return g.out.roster.Len() == 0 })
 	}
 }
 

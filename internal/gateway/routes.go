@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"downlink/internal/control"
+	"downlink/internal/drain"
 	"downlink/internal/explain"
 	"downlink/internal/limits"
 	"downlink/internal/metrics"
@@ -23,6 +24,9 @@ func (g *Gateway) routes() []server.Route {
 		g.order(http.MethodPost, control.RevokePath, (*control.Handler).Revoke),
 		g.order(http.MethodDelete, control.RevokePath, (*control.Handler).Restore),
 		g.order(http.MethodGet, control.RevokedPath, (*control.Handler).Revoked),
+		g.way(http.MethodGet, (*drain.Handlers).Show),
+		g.way(http.MethodPost, (*drain.Handlers).Begin),
+		g.way(http.MethodDelete, (*drain.Handlers).Abort),
 		g.issue(),
 		{Path: publish.Path, Handler: http.HandlerFunc(g.publish)},
 		{Method: http.MethodGet, Path: openapi.Path, Handler: openapi.Handler()},

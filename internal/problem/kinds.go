@@ -26,6 +26,7 @@ const (
 	MethodNotAllowed   Code = "method-not-allowed"
 	RequestTimeout     Code = "request-timeout"
 	Conflict           Code = "idempotency-conflict"
+	DrainFinal         Code = "drain-final"
 	EventTooLarge      Code = "event-too-large"
 	BodyTooLarge       Code = "body-too-large"
 	UnsupportedMedia   Code = "unsupported-media-type"
@@ -122,6 +123,9 @@ var table = [...]Kind{
 	{Conflict, http.StatusConflict, "The idempotency key was used for something else",
 		"Use a new key for a new event. If this is a retry, send exactly what the first request sent.",
 		"Inside the window the same publisher used this key with other targets, type, payload or conflation key. What was stored under it stands; nothing was added, except on shards that had not seen the key (listed in `ids`)."},
+	{DrainFinal, http.StatusConflict, "The drain can't be aborted any more",
+		"Let it come to its end; devices continue at other gateways, from where they are.",
+		"Connections are being closed already, or the process was asked to end by a signal, and whoever sent it would kill it if it went on. Nothing has changed."},
 	{EventTooLarge, http.StatusRequestEntityTooLarge, "The event is too large",
 		"Send less, for example an address to fetch the rest from; or raise max_event_bytes on every gateway.",
 		"The payload has more bytes than max_event_bytes, or devices times payload is more than 64 MiB. Nothing was stored, and no device notices."},

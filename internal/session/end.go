@@ -21,12 +21,13 @@ const (
 	Revoked      EndReason = "revoked"          // an operator shut the device out
 	Withdrawn    EndReason = "withdrawn"        // the device's credential was withdrawn
 	Draining     EndReason = "draining"         // the gateway goes out of service
+	Isolated     EndReason = "isolated"         // the gateway has been without its log for isolation_after
 	Failed       EndReason = "failed"           // the transport can't stream
 )
 
 // EndReasons lists every reason, for metrics and documentation.
 func EndReasons() []EndReason {
-	return []EndReason{ClientGone, WriteTimeout, Unexpected, Lifetime, Expired, Withdrawn, Disconnected, Revoked, Draining, Failed}
+	return []EndReason{ClientGone, WriteTimeout, Unexpected, Lifetime, Expired, Withdrawn, Disconnected, Revoked, Draining, Isolated, Failed}
 }
 
 // end is why a session ended, and when its device is to come back: 0 leaves that
@@ -45,11 +46,11 @@ func EndDevice(in *shard.Shard, device string, reason EndReason, retry func() ti
 		if !ok {
 			continue
 		}
-		e := end{reason: reason}
+		after := time.Duration(0)
 		if retry != nil {
-			e.retry = retry()
+			after = retry()
 		}
-		s.endWith(e)
+		s.EndWith(reason, after)
 		n++
 	}
 	return n

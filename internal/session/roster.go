@@ -8,10 +8,11 @@ type Roster struct {
 	mu       sync.Mutex
 	sessions map[*Session]func() bool // whether its credential still stands; nil: it always does
 	closed   bool
+	came     uint64
 }
 
-// Add reports false once the roster is closed: who comes too late for EndAll
-// must not stay. valid reports whether the session's credential still stands,
+// Add reports false while the roster is closed: who comes too late for EndAll
+// or Close must not stay. valid reports whether the session's credential still stands,
 // nil that it always does; it is asked again now and then, under a lock, and
 // must be quick.
 func (r *Roster) Add(s *Session, valid func() bool) bool {
@@ -24,6 +25,7 @@ func (r *Roster) Add(s *Session, valid func() bool) bool {
 		r.sessions = make(map[*Session]func() bool)
 	}
 	r.sessions[s] = valid
+	r.came++
 	if valid != nil && !valid() {
 		s.End(Withdrawn) // it was, while the session was made
 	}
@@ -35,6 +37,42 @@ func (r *Roster) Remove(s *Session) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.sessions, s)
+}
+
+// Close lets none in from now on, and returns those that are there.
+func (r *Roster) Close() []*Session {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	all := make([]*Session, 0, len(r.sessions))
+	for s := range r.sessions {
+		all = append(all, s)
+	}
+	return all
+}
+
+// Reopen lets sessions in again after a Close.
+func (r *Roster) Reopen() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = false
+}
+
+// Some returns up to n sessions that live and that want approves of, in no
+// order. want is asked under a lock and must be quick.
+func (r *Roster) Some(n int, want func(*Session) bool) []*Session {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var some []*Session
+	for s := range r.sessions {
+		if len(some) >= n {
+			break
+		}
+		if s.Ended() == "" && want(s) {
+			some = append(some, s)
+		}
+	}
+	return some
 }
 
 // EndAll ends every session with a reason, and lets none in from now on.
@@ -56,6 +94,13 @@ func (r *Roster) EndWithdrawn() {
 			s.End(Withdrawn)
 		}
 	}
+}
+
+// Came is how many sessions have been let in since the beginning.
+func (r *Roster) Came() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.came
 }
 
 // Len is how many sessions there are.

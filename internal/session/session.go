@@ -50,7 +50,8 @@ type Session struct {
 
 	// Guarded by mu, which is taken after the shard's.
 	mu      sync.Mutex
-	resync  *resync // goes out before what is pending
+	told    time.Duration // goes out before anything else; 0: nothing does
+	resync  *resync       // goes out before what is pending
 	pending []*shard.Message
 	slot    [1]*shard.Message // holds what is pending as long as it is one message
 	bytes   int
@@ -135,6 +136,18 @@ func (s *Session) Resync(reason event.Reason, at event.ID, after time.Duration) 
 	s.sink.Wake()
 }
 
+// Tell says when to come back should the stream end without a word: its client
+// keeps the last such time. A poll has its own in its answer, and is told nothing.
+func (s *Session) Tell(retry time.Duration) {
+	if s.opts.JSON {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.told = retry
+	s.sink.Wake()
+}
+
 // Next appends pending frames to dst until about maxBytes are gathered, and
 // moves the cursor past them. The driver must write them in order, or end.
 func (s *Session) Next(dst [][]byte, maxBytes int) [][]byte {
@@ -149,6 +162,10 @@ func (s *Session) take(dst [][]byte, maxBytes int) (frames [][]byte, resume bool
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	total := 0
+	if s.told > 0 {
+		dst = append(dst, frame.AppendRetry(nil, s.told))
+		s.told = 0
+	}
 	if r := s.resync; r != nil {
 		dst = append(dst, s.encodeResync(r.at, r.reason, r.after))
 		s.cursor, s.resync = r.at, nil
@@ -232,13 +249,15 @@ func (s *Session) Advance() (position event.ID, moved bool) {
 
 // End ends the session; the first reason stands. The driver is woken, says
 // Goodbye if there is somebody to say it to, and calls Detach.
-func (s *Session) End(reason EndReason) { s.endWith(end{reason: reason}) }
+func (s *Session) End(reason EndReason) { s.EndWith(reason, 0) }
 
-func (s *Session) endWith(e end) {
+// EndWith is End, and says when the device is to come back; 0 leaves that to
+// Options.Goodbye.
+func (s *Session) EndWith(reason EndReason, retry time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended == nil {
-		s.ended = &e
+		s.ended = &end{reason, retry}
 		s.over.Store(true)
 		s.sink.Wake()
 	}

@@ -49,11 +49,14 @@ type View struct {
 // Device is whose session it is.
 func (s *Session) Device() string { return s.device }
 
+// Since is when it began, in whole seconds.
+func (s *Session) Since() time.Time { return time.Unix(int64(s.facts.since), 0) }
+
 // View looks at the session.
 func (s *Session) View() View {
 	v := View{JSON: s.opts.JSON}
 	v.Address, v.Protocol = s.sink.Peer()
-	v.Since = time.Unix(int64(s.facts.since), 0)
+	v.Since = s.Since()
 	if s.facts.expires > 0 {
 		v.Expires = time.Unix(int64(s.facts.expires), 0)
 	}

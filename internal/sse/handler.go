@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"time"
 
+	"downlink/internal/ageing"
 	"downlink/internal/backoff"
 	"downlink/internal/conn"
 	"downlink/internal/door"
@@ -34,6 +35,7 @@ type Options struct {
 	Driver  conn.Driver
 	Session session.Options
 	Roster  *session.Roster // of the gateway: who stands in it can be ended
+	Ages    *ageing.Book    // of the gateway: ends streams by the clock
 	Retry   time.Duration   // base of the retry field, jittered by half
 	MaxAge  time.Duration   // of a connection, jittered by a fifth; 0: no limit
 	// Ended is told of each session that has ended. Nil: nobody is.
@@ -146,9 +148,9 @@ func (h *Handler) retry() time.Duration { return backoff.Jitter(h.opts.Retry, 0.
 // in one.
 const expirySpread = 5 * time.Second
 
-// age ends the session at its maximum age or soon after its credential
+// age has the session ended at its maximum age or soon after its credential
 // expires, whichever comes first; nil if neither ever does.
-func (h *Handler) age(s *session.Session, expires time.Time) *time.Timer {
+func (h *Handler) age(s *session.Session, expires time.Time) *ageing.Date {
 	after, reason := backoff.Jitter(h.opts.MaxAge, 0.2), session.Lifetime
 	if !expires.IsZero() {
 		// An expiry in centuries must not overflow.
@@ -159,14 +161,14 @@ func (h *Handler) age(s *session.Session, expires time.Time) *time.Timer {
 	} else if h.opts.MaxAge <= 0 {
 		return nil
 	}
-	return time.AfterFunc(after, func() { s.End(reason) })
+	return h.opts.Ages.Enter(s, after, reason, 0)
 }
 
 // stream is a session as a connection sees it.
 type stream struct {
 	*session.Session
 	handler *Handler
-	age     *time.Timer // nil if it may last for ever
+	age     *ageing.Date // nil if it may last for ever
 }
 
 // End implements conn.Stream.
@@ -179,9 +181,7 @@ func (s *stream) End() (last []byte, over bool) {
 
 // Closed implements conn.Stream.
 func (s *stream) Closed(err error) {
-	if s.age != nil {
-		s.age.Stop()
-	}
+	s.age.Strike()
 	s.Session.End(endReason(err))
 	s.Detach()
 	h := s.handler

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
 
+	"downlink/internal/ageing"
 	"downlink/internal/conn"
 	"downlink/internal/door"
 	"downlink/internal/event"
@@ -69,6 +70,7 @@ func newRigBehind(t *testing.T, before door.Options, change func(*Options)) *rig
 		Door: door.New(before), Shards: r.shards,
 		Driver:  conn.Ordinary{KeepAlive: time.Minute, WriteTimeout: 10 * time.Second},
 		Roster:  &r.roster,
+		Ages:    book(t),
 		Session: session.Options{MaxPending: limits.Always(100), MaxBytes: limits.Always(1 << 20)},
 		Retry:   3 * time.Second, Metrics: r.metrics, Logger: slog.New(slog.DiscardHandler),
 	}
@@ -101,6 +103,22 @@ func newRigBehind(t *testing.T, before door.Options, change func(*Options)) *rig
 		}
 	})
 	return r
+}
+
+// book is one that is kept until the test has ended.
+func book(t *testing.T) *ageing.Book {
+	b := ageing.New()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = b.Run(ctx) // ends with ctx, without an error
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	return b
 }
 
 // publish dispatches an event and returns its ID.

@@ -42,6 +42,7 @@ type reader struct {
 	health sync.Mutex
 	begun  bool
 	away   bool
+	since  time.Time // when away has become true
 }
 
 // track is where the reader stands in one shard.
@@ -365,10 +366,20 @@ func (r *reader) set(change func()) {
 	defer r.health.Unlock()
 	before := r.away
 	change()
+	if !before && r.away {
+		r.since = time.Now()
+	}
 	if before && !r.away {
 		r.log.Warn("the log can be read again")
 	}
 	r.opts.Metrics.reachable(r.group, !r.away)
+}
+
+// awayFor reports whether the log couldn't be read for so long.
+func (r *reader) awayFor(after time.Duration) bool {
+	r.health.Lock()
+	defer r.health.Unlock()
+	return r.away && elapsed(r.since) >= after
 }
 
 // stuckLocked notes whether a shard's position fails to follow its head.

@@ -120,3 +120,13 @@ func (t *Tail) Ready() bool {
 	}
 	return true
 }
+
+// Away lists the shards whose log couldn't be read for so long.
+func (t *Tail) Away(after time.Duration) (shards []int) {
+	for _, r := range t.readers {
+		if r.awayFor(after) {
+			shards = append(shards, r.shards...)
+		}
+	}
+	return shards
+}

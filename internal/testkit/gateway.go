@@ -69,8 +69,8 @@ type Gateway struct {
 	serves chan struct{} // closed once the URLs are known
 }
 
-// StartGateway starts `downlink serve` on free loopback ports with further
-// arguments, waits until it is ready, and kills it when the test ends. A data
+// StartGateway starts `downlink serve` on free loopback ports, where no load
+// balancer has to notice its end, with further arguments, waits until it is ready, and kills it when the test ends. A data
 // race that it reports fails the test.
 func (p Program) StartGateway(tb testing.TB, args ...string) *Gateway {
 	tb.Helper()
@@ -83,7 +83,7 @@ func (p Program) StartGateway(tb testing.TB, args ...string) *Gateway {
 // methods that use them may be called, after AwaitReady.
 func (p Program) LaunchGateway(tb testing.TB, args ...string) *Gateway {
 	tb.Helper()
-	cmd := p.Command(append([]string{"serve", "--listen", "127.0.0.1:0", "--backend-listen", "127.0.0.1:0"}, args...)...)
+	cmd := p.Command(append([]string{"serve", "--listen", "127.0.0.1:0", "--backend-listen", "127.0.0.1:0", "--drain-wait", "0s"}, args...)...)
 	cmd.Env = append(os.Environ(), "GORACE=halt_on_error=0")
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
