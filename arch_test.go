@@ -87,12 +87,8 @@ var rules = map[string]rule{
 	"access":  {may: "event problem jwt strictjson", mods: yaml, why: "who calls the back end; it serves nothing itself"},
 	"certs":   {why: "a certificate that can be exchanged; it knows no listener"},
 	"reload":  {why: "a rhythm; what is in the files is their owners' business"},
-<<<<<<< arch_test.go
-	"explain": {may: "event session shard trail problem", why: "gathers what others know of a device"},
-	"drain":   {may: "backoff session ageing problem strictjson", why: "when and how fast devices are let go; it knows sessions, not what carries them"},
-=======
 	"explain": {may: "event eventlog session shard trail problem", why: "gathers what others know of a device"},
->>>>>>> /tmp/door/new
+	"drain":   {may: "backoff session ageing problem strictjson", why: "when and how fast devices are let go; it knows sessions, not what carries them"},
 	"trail":   {why: "remembers what it is told; it knows neither sessions nor doors"},
 	"peer":    {why: "addresses and what proxies say of them; it counts nobody"},
 	"lobby":   {may: "peer backoff", why: "who is in and who may come in; it knows neither HTTP nor sockets"},
