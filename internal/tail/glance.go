@@ -21,6 +21,7 @@ type glances struct {
 	// Guarded by the reader's mu.
 	resting bool   // no read is under way: whoever appends shall read along
 	turn    uint64 // of the positions: goes on with each read and each reset
+	dropped []int  // places of glances that a read has overtaken
 
 	// Of Glance alone, which is called once at a time.
 	owed []int  // places of shards that were appended to and not glanced at since
@@ -56,18 +57,19 @@ var _ eventlog.Follower = (*reader)(nil)
 // Glance says what an append is to read along: the shards that it is for, or
 // all of them if a read is due anyhow.
 func (r *reader) Glance(appended []int) eventlog.Glance {
-	for _, i := range appended {
-		if !r.owes[i] {
-			r.owes[i] = true
-			r.owed = append(r.owed, i)
-		}
-	}
+	r.owe(appended)
 	if !r.mu.TryLock() {
 		return eventlog.Glance{} // something is being dispatched; the next append will do
 	}
 	defer r.mu.Unlock()
+	r.owe(r.dropped)
+	r.dropped = r.dropped[:0]
 	var g eventlog.Glance
-	if r.resting && !r.doubt && r.pace.rate < often {
+	switch idle := r.pace.wait == 0; {
+	case r.doubt || idle || r.pace.rate >= often: // the next read is soon enough
+	case !r.resting:
+		return g // the read that is under way may miss this one, and then comes a rest
+	default:
 		g = r.glanceLocked()
 	}
 	for _, i := range r.owed {
@@ -75,6 +77,16 @@ func (r *reader) Glance(appended []int) eventlog.Glance {
 	}
 	r.owed = r.owed[:0]
 	return g
+}
+
+// owe notes places for the next glance.
+func (r *reader) owe(places []int) {
+	for _, i := range places {
+		if !r.owes[i] {
+			r.owes[i] = true
+			r.owed = append(r.owed, i)
+		}
+	}
 }
 
 func (r *reader) glanceLocked() eventlog.Glance {
@@ -132,6 +144,9 @@ func (r *reader) advanceLocked(g glanced) {
 		r.missed()
 	}
 	if r.doubt || g.Turn != r.turn {
+		if len(g.Places) <= soFew {
+			r.dropped = append(r.dropped, g.Places...)
+		}
 		return
 	}
 	batches, err := g.read()

@@ -83,6 +83,47 @@ func TestGlancesCeaseWhenEventsAreRareOrVeryFrequent(t *testing.T) {
 	})
 }
 
+// TestWhatAReadMissesTheNextGlanceBrings: an append while a read is on its way
+// back would else wait for the whole rest that follows.
+func TestWhatAReadMissesTheNextGlanceBrings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSource()
+		s.paced(t)
+		after(time.Second)
+		s.settled()
+		missed := func(what string) {
+			t.Helper()
+			after(300 * time.Microsecond) // the read is back, and a rest begun
+			if s.dispatched() {
+				t.Fatalf("%s: nothing was missed", what)
+			}
+			if g := s.follow.Glance(nil); len(g.Places) != 1 {
+				t.Errorf("%s: the next append reads %d shards along for it", what, len(g.Places))
+			}
+		}
+		s.do(func() { s.slow = 200 * time.Microsecond })
+		after(5 * time.Millisecond) // a read has begun
+		s.append(1)
+		synctest.Wait() // and found something
+		if s.publish(false) {
+			t.Fatal("a read is under way, and an append reads along")
+		}
+		missed("stored during a read")
+
+		s.settled()
+		g := s.follow.Glance([]int{0})
+		after(5 * time.Millisecond)
+		s.append(1)
+		synctest.Wait()
+		s.append(1)
+		found := s.after(g.After[0])
+		s.follow.Glanced(g, false, func() ([]eventlog.Batch, error) {
+			return []eventlog.Batch{{Entries: found, Drained: true}}, nil
+		})
+		missed("read along, and overtaken by a read")
+	})
+}
+
 // TestAGlanceOverAnotherConnection may come from another server: nothing of it
 // is dispatched before the log was asked.
 func TestAGlanceOverAnotherConnection(t *testing.T) {
