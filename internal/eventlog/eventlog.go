@@ -80,6 +80,7 @@ type Batch struct {
 	Shard   int
 	Entries []Entry
 	// Drained says that the shard held no more entries when the log was read.
+	// A batch without entries isn't: nobody has looked, for want of room.
 	Drained bool
 }
 
@@ -179,7 +180,8 @@ type Tailer interface {
 	// and returns them; after[i] belongs to Groups()[group][i] and is always a
 	// concrete ID. It returns an empty result when nothing came for a while,
 	// and ErrUnavailable when the log can't be read. Only shards with entries
-	// appear, each once. The caller owns the result.
+	// appear, each once, and those that weren't looked at. The result is bounded
+	// in bytes, but for one entry. The caller owns it.
 	Read(ctx context.Context, group int, after []event.ID) ([]Batch, error)
 	// Inspect asks the primary, over another connection than Read's, how each
 	// shard of the group stands to a position. It founds the record of a

@@ -255,7 +255,9 @@ func (r *reader) dispatch(ctx context.Context, after []event.ID, asked time.Time
 	for _, b := range batches {
 		i := r.places[b.Shard]
 		t := &r.tracks[i]
-		t.drained = b.Drained
+		if t.drained = b.Drained; len(b.Entries) == 0 {
+			continue
+		}
 		if t.pos != after[i] {
 			t.drained = false // reset meanwhile: these entries don't join on
 			continue
@@ -327,7 +329,7 @@ func (r *reader) examine(b eventlog.Batch) (orders []eventlog.Control) {
 // younger than the window. Half of it leaves room for clocks that run apart.
 func (r *reader) staleLocked(batches []eventlog.Batch) bool {
 	for _, b := range batches {
-		if elapsed(r.tracks[r.places[b.Shard]].fresh) > r.opts.Window/2 {
+		if len(b.Entries) > 0 && elapsed(r.tracks[r.places[b.Shard]].fresh) > r.opts.Window/2 {
 			return true
 		}
 	}

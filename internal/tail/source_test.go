@@ -26,6 +26,7 @@ type source struct {
 	changed chan struct{} // closed when something was appended
 	away    bool
 	deaf    bool          // Read never sees what is appended
+	full    bool          // Read has no room left to look
 	demoted bool          // reads are answered, inspections are not
 	refuse  error         // of every inspection
 	slow    time.Duration // how long a Read's answer takes to arrive
@@ -83,13 +84,16 @@ func (s *source) Read(ctx context.Context, _ int, after []event.ID) ([]eventlog.
 	s.mu.Unlock()
 	for {
 		s.mu.Lock()
-		found, changed, away, slow := s.after(after[0]), s.changed, s.away, s.slow
+		found, changed, away, slow, full := s.after(after[0]), s.changed, s.away, s.slow, s.full
 		if s.deaf {
 			found = nil
 		}
 		s.mu.Unlock()
 		if away {
 			return nil, eventlog.ErrUnavailable
+		}
+		if full {
+			return []eventlog.Batch{{}}, nil
 		}
 		if len(found) > 0 {
 			time.Sleep(slow) //nolint:forbidigo // virtual time

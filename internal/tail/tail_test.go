@@ -182,6 +182,33 @@ func TestStaleReaderAsks(t *testing.T) {
 	})
 }
 
+// TestAShardForWhichThereWasNoRoom may hold unread entries since long.
+func TestAShardForWhichThereWasNoRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSource()
+		r := newReader(s, s, Options{Window: 10 * time.Second, Watch: time.Hour, Metrics: NewMetrics(nil), Logger: discard()}, 0, 1, []int{0})
+		step := func() {
+			t.Helper()
+			if err := r.step(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := r.begin(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s.do(func() { s.full = true })
+		after(6 * time.Second)
+		step()
+		want(t, s, "start 1000-0")
+		s.do(func() { s.full = false })
+		s.append(3)
+		s.sweep(event.ID{Ms: 1000, Seq: 2})
+		step()
+		step()
+		want(t, s, "start 1000-0", "overtaken 1000-2", "entry 1000-3")
+	})
+}
+
 func TestHeadMovesAndTheTailDoesNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSource()

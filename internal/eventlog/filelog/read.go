@@ -55,6 +55,9 @@ func (l *Log) collect(after []event.ID) ([]eventlog.Batch, error) {
 	for i, s := range ready {
 		if left <= 0 {
 			l.first.Store(uint32(s.num)) // it begins the next time
+			for _, s := range ready[i:] {
+				batches = append(batches, eventlog.Batch{Shard: s.num})
+			}
 			break
 		}
 		run := run{shard: s.num, after: after[s.num], upTo: s.upTo, maxBytes: left / (len(ready) - i)}

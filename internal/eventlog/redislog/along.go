@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"downlink/internal/event"
 	"downlink/internal/eventlog"
 
 	"github.com/redis/rueidis"
@@ -57,6 +58,13 @@ type look struct {
 
 // look asks the tails of the groups that a round appends to.
 func (c *combiner) look(pipes []*pipe) []look {
+	bytes := 0
+	for _, p := range pipes {
+		bytes += p.bytes
+	}
+	if bytes > alongBudget {
+		return nil
+	}
 	var looks []look
 	for _, p := range pipes {
 		for i := range p.takes {
@@ -91,7 +99,7 @@ func (k *look) ask() bool {
 	k.glance = k.to.Glance(g.along.appended)
 	g.along.appended = g.along.appended[:0]
 	n := len(k.glance.Places)
-	if n == 0 || !g.tail.sizes.fits(alongBudget, n) {
+	if n == 0 || !g.tail.sizes.fits(alongBudget, n) || !g.tail.sizes.surely(mostBudget, n) {
 		return false
 	}
 	k.count = g.tail.sizes.count(alongBudget, n)
@@ -111,14 +119,14 @@ func (k *look) hand(reply rueidis.RedisResult, conn link) {
 	if err != nil && !none {
 		return
 	}
-	g, count := k.group, k.count
+	g, count, asked := k.group, k.count, k.glance
 	anew := g.along.conn != conn
 	g.along.conn = conn
 	k.to.Glanced(k.glance, anew, func() ([]eventlog.Batch, error) {
 		if none {
 			return nil, nil
 		}
-		return g.batches(m, count)
+		return g.batches(m, count, func(place int) event.ID { return asked.After[slices.Index(asked.Places, place)] })
 	})
 }
 

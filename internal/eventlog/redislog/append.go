@@ -63,6 +63,7 @@ type pipe struct {
 	takes []take // one for each command from first on
 	once  []onceCall
 	first int
+	bytes int       // of the events, about
 	began time.Time // when it was submitted
 
 	// Room for the usual case.
@@ -110,6 +111,7 @@ func (p *pipe) add(s *shard, a *eventlog.Append, result *eventlog.Result, window
 		for i := range a.Events {
 			var room [1 + mostFields]string // on the stack: the command copies it
 			args := fields(append(room[:0], "*"), &a.Events[i])
+			p.bytes += len(a.Events[i].Payload)
 			p.cmds = append(p.cmds, p.node.client.B().Arbitrary("XADD").Keys(s.stream).Args(args...).Build())
 			p.takes = append(p.takes, take{s, result, i})
 		}
@@ -118,6 +120,7 @@ func (p *pipe) add(s *shard, a *eventlog.Append, result *eventlog.Result, window
 	keys := []string{s.stream, onceKey(s.stream, a.Once)}
 	args := []string{a.Once.Fingerprint, strconv.FormatInt(windowMs, 10), strconv.Itoa(p.node.replicas), strconv.Itoa(len(a.Events))}
 	for i := range a.Events {
+		p.bytes += len(a.Events[i].Payload)
 		entry := fields(nil, &a.Events[i])
 		args = append(append(args, strconv.Itoa(len(entry))), entry...)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -176,17 +177,90 @@ func BenchmarkRead(b *testing.B) {
 		}
 		b.ReportMetric(float64(processorTime(b)-spent)/float64(b.N), "cpu-ns/event")
 	})
-	b.Run("lap", func(b *testing.B) {
-		b.ReportAllocs()
-		spent := processorTime(b)
-		for range b.N/1000 + 1 {
-			page, err := l.Range(context.Background(), 0, event.ID{}, event.MaxID, 1<<20)
-			if err != nil || len(page.Entries) != 1000 {
-				b.Fatal(len(page.Entries), err)
+	for _, way := range []string{"by size", "by number"} {
+		b.Run("lap/"+way, func(b *testing.B) {
+			if way == "by number" {
+				l.byShard[0].known.read(event.ID{}, event.MaxID, 1)
+			}
+			b.ReportAllocs()
+			spent, served := processorTime(b), serverTime(b, r)
+			for range b.N/1000 + 1 {
+				page, err := l.Range(context.Background(), 0, event.ID{}, event.MaxID, 1<<20)
+				if err != nil || len(page.Entries) != 1000 {
+					b.Fatal(len(page.Entries), err)
+				}
+			}
+			b.ReportMetric(float64(processorTime(b)-spent)/float64(b.N), "cpu-ns/event")
+			b.ReportMetric(float64(serverTime(b, r)-served)/float64(b.N), "redis-ns/event")
+		})
+	}
+}
+
+// serverTime is what the server has used, in nanoseconds.
+func serverTime(b *testing.B, r *testkit.Redis) int64 {
+	b.Helper()
+	sum := 0.0
+	for _, field := range []string{"used_cpu_user", "used_cpu_sys"} {
+		s, err := strconv.ParseFloat(r.Info("cpu", field), 64)
+		if err != nil {
+			b.Fatal(err)
+		}
+		sum += s
+	}
+	return int64(sum * 1e9)
+}
+
+// BenchmarkTail is what a read of all shards costs the server, by the way in
+// which it is done: few shards have something, as when events are frequent and
+// the tail rests in between.
+func BenchmarkTail(b *testing.B) {
+	l, r := benchLog(b, nil)
+	found, err := l.Inspect(context.Background(), 0, make([]event.ID, 64))
+	if err != nil {
+		b.Fatal(err)
+	}
+	after := make([]event.ID, 64)
+	for i := range after {
+		after[i] = found[i].State.Head
+	}
+	var commands [][]string
+	for i := range 1000 { // small ones are what it has seen
+		e := benchEvent(uint64(i))
+		commands = append(commands, []string{"XADD", l.byShard[63].stream, "*", "dev", e.Target, "type", e.Type, "payload", e.Payload})
+	}
+	r.Pipe(commands...)
+	for n := 0; n < 1000; {
+		batches, err := l.Read(context.Background(), 0, after)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, batch := range batches {
+			n += len(batch.Entries)
+			if len(batch.Entries) > 0 {
+				after[batch.Shard] = batch.Entries[len(batch.Entries)-1].ID
 			}
 		}
-		b.ReportMetric(float64(processorTime(b)-spent)/float64(b.N), "cpu-ns/event")
-	})
+	}
+	r.Pipe(commands[:10]...)
+	for _, e := range []int{3, 14, 15, 26} {
+		r.Do("XADD", l.byShard[e].stream, "*", "dev", "*", "type", "t", "payload", benchPayload)
+	}
+	for _, way := range []string{"by size", "by number"} {
+		b.Run(way, func(b *testing.B) {
+			t := &l.groups[0].tail
+			served := serverTime(b, r)
+			for b.Loop() {
+				t.ended = time.Time{}
+				if way == "by number" {
+					t.ended = time.Now()
+				}
+				if batches, err := l.Read(context.Background(), 0, after); err != nil || len(batches) != 5 {
+					b.Fatal(len(batches), err)
+				}
+			}
+			b.ReportMetric(float64(serverTime(b, r)-served)/float64(b.N), "redis-ns/op")
+		})
+	}
 }
 
 // processorTime is what this process has used, in nanoseconds.

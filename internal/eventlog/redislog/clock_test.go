@@ -12,10 +12,11 @@ import (
 // TestOnlyTheServersClockCounts: what is appended, judged, swept and pruned
 // depends on Redis's clock alone. A bound from the clock of a gateway that is
 // an hour ahead would remove the event that it has just acknowledged. So the
-// package asks its own clock for time limits, measures, the rhythm of the guard and
-// whose word counts about who serves what, and how long a replica is waited for.
+// package asks its own clock for time limits, measures, the rhythm of the guard,
+// whose word counts about who serves what, how long a replica is waited for, and
+// how lately the tail has read everything.
 func TestOnlyTheServersClockCounts(t *testing.T) {
-	may := []string{"assert", "reassert", "run", "doMulti", "do", "submit", "move", "survey", "clock", "source", "appoint", "dropLocked", "watched"}
+	may := []string{"assert", "reassert", "run", "doMulti", "do", "submit", "move", "survey", "clock", "source", "appoint", "dropLocked", "watched", "fetch", "wait", "elapsed"}
 	packages, err := parser.ParseDir(token.NewFileSet(), ".", nil, 0) //nolint:staticcheck // no types are needed
 	if err != nil {
 		t.Fatal(err)

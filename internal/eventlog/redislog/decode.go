@@ -33,36 +33,38 @@ func fields(args []string, e *event.Event) []string {
 // overhead is what an entry costs in a reply beside its texts, roughly.
 const overhead = 96
 
-// entries reads what XRANGE and XREAD return of one stream, and how many bytes
-// it took. Whatever a producer wrote, only the fields of one entry can be bad.
-func entries(m rueidis.RedisMessage, maxPayload int, seen *sizer) ([]eventlog.Entry, error) {
+// entries reads what XRANGE and XREAD return of one stream, and how large the
+// largest of them is. Whatever a producer wrote, only the fields of one entry
+// can be bad.
+func entries(m rueidis.RedisMessage, maxPayload int, seen *sizer) (out []eventlog.Entry, largest int, err error) {
 	raw, err := m.ToArray()
 	if err != nil {
-		return nil, oddReply(err)
+		return nil, 0, oddReply(err)
 	}
-	out := make([]eventlog.Entry, 0, len(raw))
+	out = make([]eventlog.Entry, 0, len(raw))
 	for i := range raw {
 		parts, err := raw[i].ToArray()
 		if err != nil || len(parts) != 2 {
-			return nil, oddReply(err)
+			return nil, 0, oddReply(err)
 		}
 		text, err := parts[0].ToString()
 		if err != nil {
-			return nil, oddReply(err)
+			return nil, 0, oddReply(err)
 		}
 		id, err := event.ParseID(text)
 		if err != nil {
-			return nil, oddReply(err)
+			return nil, 0, oddReply(err)
 		}
 		values, err := parts[1].ToArray()
 		if err != nil {
-			return nil, oddReply(err)
+			return nil, 0, oddReply(err)
 		}
 		entry, size := decode(id, values, maxPayload)
 		seen.add(size)
+		largest = max(largest, size)
 		out = append(out, entry)
 	}
-	return out, nil
+	return out, largest, nil
 }
 
 // The places of the fields in what decode collects.

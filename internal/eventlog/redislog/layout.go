@@ -98,8 +98,9 @@ func (l *Log) addGroup(h *home, guard *guard, tag string) {
 		l.byShard[i] = shard{
 			index: i, home: h, group: g, place: place,
 			stream: key, record: key + ":sweep", notes: key + ":gone", revoked: key + ":revoked",
-			foreign: new(atomic.Uint64), prune: new(pruner), acked: new(acked),
+			foreign: new(atomic.Uint64), prune: new(pruner), acked: new(acked), known: new(small),
 		}
+		g.known = append(g.known, l.byShard[i].known)
 	}
 	g.tail.asked, g.along.known = newAsked(len(g.keys)), newAsked(len(g.keys))
 	l.groups = append(l.groups, g)

@@ -24,13 +24,7 @@ type limits struct{ bytes, entries int }
 func (l *Log) rangeOf(ctx context.Context, call callName, s *shard, after, upTo event.ID, most limits) (eventlog.Page, error) {
 	page := eventlog.Page{Through: upTo}
 	for left := most.bytes; after.Less(upTo); {
-		count := min(l.pages.count(left, 1), int64(most.entries-len(page.Entries)))
-		cmd := s.home.b().Xrange().Key(s.stream).Start(startOf(after)).End(upTo.String()).Count(count).Build()
-		reply, err := s.home.do(ctx, call, cmd)
-		if err != nil {
-			return eventlog.Page{}, err
-		}
-		found, err := entries(reply, l.opts.MaxEventBytes(), l.pages)
+		found, more, err := l.piece(ctx, call, s, after, upTo, limits{left, most.entries - len(page.Entries)})
 		if err != nil {
 			return eventlog.Page{}, err
 		}
@@ -47,7 +41,7 @@ func (l *Log) rangeOf(ctx context.Context, call callName, s *shard, after, upTo 
 			page.Through = page.Entries[len(page.Entries)-1].ID
 			return page, nil
 		}
-		if int64(len(found)) < count {
+		if !more {
 			return page, nil
 		}
 		after = found[len(found)-1].ID
@@ -57,6 +51,33 @@ func (l *Log) rangeOf(ctx context.Context, call callName, s *shard, after, upTo 
 		}
 	}
 	return page, nil
+}
+
+// piece reads some entries, at least one if there is one: by number where all
+// of them are known to be small, else by a script that counts bytes. more says
+// that there may be others behind them.
+func (l *Log) piece(ctx context.Context, call callName, s *shard, after, upTo event.ID, most limits) (found []eventlog.Entry, more bool, err error) {
+	count := min(l.pages.count(most.bytes, 1), int64(most.entries))
+	if count == 1 || s.known.covers(after, upTo) {
+		cmd := s.home.b().Xrange().Key(s.stream).Start(startOf(after)).End(upTo.String()).Count(count).Build()
+		reply, err := s.home.do(ctx, call, cmd)
+		if err != nil {
+			return nil, false, err
+		}
+		found, _, err = entries(reply, l.opts.MaxEventBytes(), l.pages)
+		return found, int64(len(found)) == count, err
+	}
+	most.bytes = min(most.bytes, mostBudget)
+	reply, err := s.home.eval(ctx, call, pageScript, []string{s.stream}, append(pageArgs(most, upTo, 1), after.String()))
+	if err != nil {
+		return nil, false, err
+	}
+	_, parts, err := readSlices(reply)
+	if err != nil || len(parts) == 0 {
+		return nil, false, err
+	}
+	found, _, err = entries(parts[0].entries, l.opts.MaxEventBytes(), l.pages)
+	return found, parts[0].more, err
 }
 
 // sizeOf is what an entry costs in a page.

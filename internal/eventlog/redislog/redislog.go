@@ -199,6 +199,7 @@ type group struct {
 	guard  *guard
 	shards []int
 	keys   []string       // of the streams, in the order of shards
+	known  []*small       // likewise
 	places map[string]int // key → index into shards
 	tail   tail
 	along  along
@@ -217,6 +218,7 @@ type shard struct {
 	foreign *atomic.Uint64
 	prune   *pruner
 	acked   *acked
+	known   *small
 }
 
 func (s *shard) keys() []string { return []string{s.stream, s.record, s.notes} }

@@ -40,6 +40,9 @@ var controlSource string
 //go:embed lua/meta.lua
 var metaSource string
 
+//go:embed lua/page.lua
+var pageSource string
+
 // A script is a Lua script as the server knows it.
 type script struct {
 	source string
@@ -59,6 +62,8 @@ var (
 	appendScript  = newScript("#!lua\n", appendSource)
 	// An order is small, and a device must be kept out exactly then, too.
 	controlScript = newScript("#!lua flags=allow-oom\n", controlSource)
+	// A replica runs it too.
+	pageScript = newScript("#!lua flags=no-writes\n", pageSource)
 )
 
 func newScript(parts ...string) script {

@@ -42,6 +42,14 @@ func (s *sizer) count(budget, n int) int64 {
 	return int64(min(max(fit, 1), maxCount))
 }
 
+// surely reports whether one entry of each of n streams stays below budget
+// bytes even if each is as large as the largest of late.
+func (s *sizer) surely(budget, n int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.largest*float64(n) <= float64(budget)
+}
+
 // fits reports whether one entry of each of n streams is likely to stay below
 // budget bytes.
 func (s *sizer) fits(budget, n int) bool {

@@ -3,7 +3,6 @@ package redislog
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,13 +13,19 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// How large the reply to one Read may be, in bytes. A reply that didn't come in
-// time halves it, so that a slow line or a loaded server is asked for less each
-// time instead of for the same again; one that came doubles it.
+// How large the reply to one Read may be, in bytes; one entry more may be in it.
+// A reply that didn't come in time halves it, so that a slow line or a loaded
+// server is asked for less each time instead of for the same again; one that
+// came doubles it.
 const (
 	leastBudget = 64 << 10
 	mostBudget  = 8 << 20
 )
+
+// nearEnd is how long ago a read may have begun that left nothing unread, for
+// the next one to take whatever came since. XREAD takes an entry of each stream
+// at least, however large: over 25 ms that is no more than a server takes in.
+const nearEnd = 25 * time.Millisecond
 
 // A tail is the connection on which one group's blocking reads wait. Nothing
 // else may use it: Redis answers no other command on it meanwhile.
@@ -28,6 +33,7 @@ type tail struct {
 	// Set at construction.
 	block time.Duration // how long the server waits
 	limit time.Duration // how long we do: a frozen server doesn't keep its own limit
+	brief time.Duration // how long we do when the server has nothing to wait for
 	sizes *sizer
 	// maxPayload: events over it are read as FaultTooLarge; 0 means no limit. It is
 	// asked when a reply is there: it may have been raised, and an event stored
@@ -39,8 +45,10 @@ type tail struct {
 
 	standin *standin
 
-	// last is where the last read was, if it didn't fail. For one read at a time.
-	last origin
+	// For one read at a time.
+	last  origin    // where the last read was, if it didn't fail
+	ended time.Time // when the last one began that left nothing unread
+	first int       // the place of the stream at which the next page begins
 }
 
 // An origin is who is read: the server at a seat, or a replica of it.
@@ -90,128 +98,16 @@ type wire struct {
 }
 
 func newTail(opts *Options) tail {
-	t := tail{block: opts.BlockTime, limit: opts.BlockTime + opts.CallTimeout, sizes: newSizer(),
+	t := tail{block: opts.BlockTime, limit: opts.BlockTime + opts.CallTimeout, brief: opts.CallTimeout, sizes: newSizer(),
 		maxPayload: opts.MaxEventBytes, wire: new(wire), standin: &standin{wanted: opts.ReadReplica}}
 	t.budget.Store(mostBudget)
 	return t
 }
 
-// Read waits until a shard of the group holds entries after its position.
-func (l *Log) Read(ctx context.Context, group int, after []event.ID) ([]eventlog.Batch, error) {
-	if group < 0 || group >= len(l.groups) || len(after) != len(l.groups[group].shards) {
-		return nil, fmt.Errorf("read of group %d at %d positions: no such group, or not one position for each of its shards", group, len(after))
-	}
-	return l.groups[group].read(ctx, after)
-}
-
-func (g *group) read(ctx context.Context, after []event.ID) ([]eventlog.Batch, error) {
-	t, s := &g.tail, g.home.at.Load()
-	from := origin{s, g.source(s)}
-	// Whoever reads goes on without a question as long as no read fails. Another
-	// server may be on another branch, so the first read of it does.
-	if last := t.last; last.seat != nil && last != from {
-		t.last = origin{}
-		return nil, unavailable(errMoved)
-	}
-	t.last = from
-	count := t.sizes.count(int(t.budget.Load()), len(g.keys))
-	// Positions are never "$": it would lose what comes between two reads.
-	cmd := g.home.b().Xread().Count(count).Block(t.block.Milliseconds()).
-		Streams().Key(g.keys...).Id(t.asked.all(after)...).Build()
-	reply, err := t.do(ctx, from, cmd)
-	if rueidis.IsRedisNil(err) {
-		return nil, nil // nothing came
-	}
-	if err == nil {
-		return g.batches(reply, count)
-	}
-	t.last = origin{}
-	if from.replica() {
-		t.standin.drop()
-		return nil, t.translate(from.node, err)
-	}
-	g.home.heed(nil, err)
-	way, elsewhere := directionOf(err)
-	switch {
-	case !elsewhere:
-		return nil, t.translate(s.node, err)
-	case way.word == "MOVED":
-		g.home.move(s, way.addr(s.node))
-		return nil, unavailable(errMoved)
-	}
-	t.last = from
-	return g.readEach(ctx, after)
-}
-
-// splitPause is how long a read rests that found nothing, while it can't wait
-// at the server because the group's slot is on its way to another one.
-const splitPause = 50 * time.Millisecond
-
-// readEach reads without waiting, stream by stream: each is on one of two
-// servers just now.
-func (g *group) readEach(ctx context.Context, after []event.ID) ([]eventlog.Batch, error) {
-	count := g.tail.sizes.count(leastBudget*len(g.keys), len(g.keys))
-	var all []eventlog.Batch
-	for i, key := range g.keys {
-		results, err := g.home.doMulti(ctx, callRead, g.home.b().Xread().Count(count).Streams().Key(key).Id(after[i].String()).Build())
-		var reply rueidis.RedisMessage
-		if err == nil {
-			reply, err = results[0].ToMessage()
-		}
-		if rueidis.IsRedisNil(err) {
-			continue
-		}
-		if err != nil {
-			g.tail.last = origin{}
-			return nil, g.tail.translate(g.home.node(), err)
-		}
-		found, err := g.batches(reply, count)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, found...)
-	}
-	if len(all) == 0 {
-		select {
-		case <-ctx.Done():
-		case <-time.After(splitPause):
-		}
-	}
-	return all, nil
-}
-
-// batches reads what XREAD returned, having been asked for count entries of
-// each stream.
-func (g *group) batches(reply rueidis.RedisMessage, count int64) ([]eventlog.Batch, error) {
-	streams, err := reply.AsMap()
-	if err != nil {
-		return nil, oddReply(err)
-	}
-	batches := make([]eventlog.Batch, 0, len(streams))
-	for key, m := range streams {
-		place, ok := g.places[key]
-		if !ok {
-			return nil, oddReply(nil)
-		}
-		found, err := entries(m, g.tail.maxPayload(), g.tail.sizes)
-		if err != nil {
-			return nil, err
-		}
-		// A waiter is woken with nothing when an entry came and went in one
-		// script, as it does when a record is founded.
-		if len(found) > 0 {
-			batches = append(batches, eventlog.Batch{
-				Shard: g.shards[place], Entries: found, Drained: int64(len(found)) < count,
-			})
-		}
-	}
-	return batches, nil
-}
-
-// do runs one blocking command and gives the connection up if it fails. It
-// returns the client's errors.
-func (t *tail) do(ctx context.Context, from origin, cmd rueidis.Completed) (rueidis.RedisMessage, error) {
-	bounded, cancel := context.WithTimeout(ctx, t.limit)
+// do runs one command within a limit and gives the connection up if it fails.
+// It returns the client's errors.
+func (t *tail) do(ctx context.Context, from origin, limit time.Duration, cmd rueidis.Completed) (rueidis.RedisMessage, error) {
+	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	defer context.AfterFunc(from.seat.left, cancel)()
 	t.standin.begin(cancel)
@@ -234,7 +130,11 @@ func (t *tail) do(ctx context.Context, from origin, cmd rueidis.Completed) (ruei
 		t.budget.Store(min(2*t.budget.Load(), mostBudget))
 		m, _ := results[0].ToMessage()
 		return m, err
-	case from.seat.left.Err() != nil && from.node.base.Err() == nil:
+	case noScript(err):
+		return rueidis.RedisMessage{}, err
+	case from.node.base.Err() != nil: // which may have ended the call's own context first
+		return rueidis.RedisMessage{}, from.node.cause()
+	case from.seat.left.Err() != nil:
 		return rueidis.RedisMessage{}, unavailable(errMoved)
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
