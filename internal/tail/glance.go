@@ -65,8 +65,11 @@ func (r *reader) Glance(appended []int) eventlog.Glance {
 	r.owe(r.dropped)
 	r.dropped = r.dropped[:0]
 	var g eventlog.Glance
-	switch idle := r.pace.wait == 0; {
+	idle := r.pace.wait == 0
+	overdue := r.pace.left(time.Now()) < -r.pace.most // the process was frozen: nobody knows how much has come
+	switch {
 	case r.doubt || idle || r.pace.rate >= often: // the next read is soon enough
+	case r.resting && overdue:
 	case !r.resting:
 		return g // the read that is under way may miss this one, and then comes a rest
 	default:

@@ -181,6 +181,30 @@ func TestAGlanceAfterAFreeze(t *testing.T) {
 	})
 }
 
+// TestNoGlanceAfterAFreeze: so much may have come meanwhile that no publisher
+// should wait for it.
+func TestNoGlanceAfterAFreeze(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSource()
+		s.paced(t)
+		after(time.Second)
+		s.settled()
+		r := s.follow.(*reader)
+		glance := func(frozen time.Duration) int {
+			r.mu.Lock()
+			r.pace.read = r.pace.read.Add(-frozen)
+			r.mu.Unlock()
+			return len(s.follow.Glance([]int{0}).Places)
+		}
+		if n := glance(5 * time.Millisecond); n != 1 {
+			t.Errorf("a rest that is just over: %d shards are read along", n)
+		}
+		if n := glance(time.Second); n != 0 {
+			t.Errorf("after a freeze: %d shards are read along", n)
+		}
+	})
+}
+
 func TestNothingIsDispatchedAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSource()
