@@ -26,20 +26,24 @@ var (
 // TestLinksResolve: every relative link of every page leads to a file that is
 // there, and to a heading that it has.
 func TestLinksResolve(t *testing.T) {
+	places := anchors{}
 	for _, page := range tree(t) {
 		if path.Ext(page) != ".md" {
 			continue
 		}
 		text := codeSpan.ReplaceAllString(codeFence.ReplaceAllString(read(t, page), ""), "")
 		for _, m := range link.FindAllStringSubmatch(text, -1) {
-			if err := resolve(t, page, m[1]); err != nil {
+			if err := places.resolve(t, page, m[1]); err != nil {
 				t.Errorf("%s: link %q: %v", page, m[1], err)
 			}
 		}
 	}
 }
 
-func resolve(t *testing.T, page, target string) error {
+// anchors are the places of each page that a link has named so far.
+type anchors map[string][]string
+
+func (a anchors) resolve(t *testing.T, page, target string) error {
 	t.Helper()
 	u, err := url.Parse(target)
 	if err != nil || u.Scheme != "" || u.Host != "" {
@@ -56,8 +60,11 @@ func resolve(t *testing.T, page, target string) error {
 	if u.Fragment == "" || info.IsDir() || path.Ext(file) != ".md" {
 		return nil
 	}
-	if anchors := anchorsOf(read(t, file)); !slices.Contains(anchors, u.Fragment) {
-		return fmt.Errorf("%s has no such heading; it has %v", file, anchors)
+	if a[file] == nil {
+		a[file] = anchorsOf(read(t, file))
+	}
+	if !slices.Contains(a[file], u.Fragment) {
+		return fmt.Errorf("%s has no such heading; it has %v", file, a[file])
 	}
 	return nil
 }
@@ -132,13 +139,43 @@ func TestReadingPath(t *testing.T) {
 	}
 }
 
-// foreign finds what belongs to one machine or one way of working and not to
-// the project. The words are written so that this file doesn't hold them.
-var foreign = []*regexp.Regexp{
-	regexp.MustCompile(`(^|[^\w./-])/(work|tmp|root|home|Users)/`), // a path of one machine
-	regexp.MustCompile(`(?i)\b(work` + `place|sub-?ag` + `ents?|ll` + `ms?|clau` + `de|anth` + `ropic|chat` + `gpt|co` + `pilot|open` + `ai)\b`),
-	regexp.MustCompile(`(?i)\bai[ -](ag` + `ent|assist` + `ant|gener` + `ated|session)`),
-	regexp.MustCompile(`(?i)\b(proxy\.gol` + `ang\.org|sum\.gol` + `ang\.org|registry\.npm` + `js\.org|deb\.deb` + `ian\.org)\b`),
+// A trace is what belongs to one machine or one way of working and not to the
+// project. Each place that the pattern finds holds one of the stems, and those
+// are looked for first: it takes a hundredth of the time.
+type trace struct {
+	stems   []string
+	pattern *regexp.Regexp
+}
+
+// traceOf has its stems in the place of %s.
+func traceOf(pattern string, stems ...string) trace {
+	quoted := make([]string, len(stems))
+	for i, stem := range stems {
+		quoted[i], stems[i] = regexp.QuoteMeta(stem), strings.ToLower(stem)
+	}
+	return trace{stems, regexp.MustCompile(fmt.Sprintf(pattern, "(?:"+strings.Join(quoted, "|")+")"))}
+}
+
+// in is the first place of a line, if there is one.
+func (tr trace) in(content string) (found string, line int) {
+	lower := strings.ToLower(content)
+	if !slices.ContainsFunc(tr.stems, func(stem string) bool { return strings.Contains(lower, stem) }) {
+		return "", 0
+	}
+	for n, text := range strings.Split(content, "\n") {
+		if found = tr.pattern.FindString(text); found != "" {
+			return found, n + 1
+		}
+	}
+	return "", 0
+}
+
+// foreign is written so that this file doesn't hold the words.
+var foreign = []trace{
+	traceOf(`(^|[^\w./-])%s`, "/wo"+"rk/", "/tm"+"p/", "/ro"+"ot/", "/ho"+"me/", "/Us"+"ers/"), // a path of one machine
+	traceOf(`(?i)\b%ss?\b`, "work"+"place", "sub-ag"+"ent", "subag"+"ent", "ll"+"m", "clau"+"de", "anth"+"ropic", "chat"+"gpt", "co"+"pilot", "open"+"ai"),
+	traceOf(`(?i)\b%s(ag`+`ent|assist`+`ant|gener`+`ated|session)`, "ai ", "ai-"),
+	traceOf(`(?i)\b%s\b`, "proxy.gol"+"ang.org", "sum.gol"+"ang.org", "registry.npm"+"js.org", "deb.deb"+"ian.org"),
 }
 
 // TestSpeaksOfItselfAlone holds every text file to that. Checksums of modules
@@ -155,11 +192,9 @@ func TestSpeaksOfItselfAlone(t *testing.T) {
 		if bytes.IndexByte(content[:min(len(content), 8<<10)], 0) >= 0 {
 			continue // not text
 		}
-		for n, line := range strings.Split(string(content), "\n") {
-			for _, pattern := range foreign {
-				if found := pattern.FindString(line); found != "" {
-					t.Errorf("%s:%d holds %q", name, n+1, found)
-				}
+		for _, one := range foreign {
+			if found, line := one.in(string(content)); found != "" {
+				t.Errorf("%s:%d holds %q", name, line, found)
 			}
 		}
 	}

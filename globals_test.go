@@ -3,6 +3,7 @@ package downlink_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"go/ast"
 	"go/importer"
 	"go/parser"
@@ -13,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -194,15 +196,28 @@ func asPackageVar(obj types.Object) *types.Var {
 	return nil
 }
 
-// checkedPackages type-checks every package of ours, against the compiler's
-// export data for what they import.
+// typed is every package of ours with its types, checked once for all tests.
+var typed = sync.OnceValues(checkAll)
+
 func checkedPackages(t *testing.T) []checked {
 	t.Helper()
+	all, err := typed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// checkAll type-checks against the compiler's export data for what is imported.
+func checkAll() ([]checked, error) {
 	type listed struct {
 		ImportPath, Dir, Export string
 		GoFiles                 []string
 	}
-	out := goList(t, nil, "-deps", "-export", "-json=ImportPath,Dir,Export,GoFiles", "./...")
+	out, err := goList(nil, "-deps", "-export", "-json=ImportPath,Dir,Export,GoFiles", "./...")
+	if err != nil {
+		return nil, err
+	}
 	exports := map[string]string{}
 	var ours []listed
 	for dec := json.NewDecoder(strings.NewReader(out)); ; {
@@ -212,7 +227,7 @@ func checkedPackages(t *testing.T) []checked {
 			break
 		}
 		if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		exports[l.ImportPath] = l.Export
 		if within(l.ImportPath, module) && len(l.GoFiles) > 0 {
@@ -222,13 +237,16 @@ func checkedPackages(t *testing.T) []checked {
 	open := func(importPath string) (io.ReadCloser, error) { return os.Open(exports[importPath]) }
 	all := make([]checked, 0, len(ours))
 	for _, l := range ours {
-		all = append(all, check(t, l.ImportPath, l.Dir, l.GoFiles, open))
+		c, err := check(l.ImportPath, l.Dir, l.GoFiles, open)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, c)
 	}
-	return all
+	return all, nil
 }
 
-func check(t *testing.T, importPath, dir string, names []string, open importer.Lookup) checked {
-	t.Helper()
+func check(importPath, dir string, names []string, open importer.Lookup) (checked, error) {
 	c := checked{
 		path: importPath,
 		fset: token.NewFileSet(),
@@ -237,15 +255,15 @@ func check(t *testing.T, importPath, dir string, names []string, open importer.L
 	for _, name := range names {
 		f, err := parser.ParseFile(c.fset, filepath.Join(dir, name), nil, parser.SkipObjectResolution)
 		if err != nil {
-			t.Fatal(err)
+			return c, err
 		}
 		c.files = append(c.files, f)
 	}
 	conf := types.Config{Importer: importer.ForCompiler(c.fset, "gc", open)}
 	p, err := conf.Check(importPath, c.fset, c.files, c.info)
 	if err != nil {
-		t.Fatalf("%s: %v", importPath, err)
+		return c, fmt.Errorf("%s: %w", importPath, err)
 	}
 	c.types = p
-	return c
+	return c, nil
 }

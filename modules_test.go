@@ -19,7 +19,10 @@ const linkedModules = "cmd/downlink/deps.txt"
 // TestLinkedModules compares the modules of the Linux binary with the list.
 func TestLinkedModules(t *testing.T) {
 	linux := []string{"GOOS=linux", "GOARCH=amd64", "CGO_ENABLED=0"}
-	out := goList(t, linux, "-deps", "-f", "{{with .Module}}{{if .Version}}{{.Path}}@{{.Version}}{{end}}{{end}}", "./cmd/downlink")
+	out, err := goList(linux, "-deps", "-f", "{{with .Module}}{{if .Version}}{{.Path}}@{{.Version}}{{end}}{{end}}", "./cmd/downlink")
+	if err != nil {
+		t.Fatal(err)
+	}
 	lines := strings.Fields(out)
 	slices.Sort(lines)
 	got := strings.Join(slices.Compact(lines), "\n") + "\n"

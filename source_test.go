@@ -1,6 +1,7 @@
 package downlink_test
 
 import (
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -34,9 +36,16 @@ type pkg struct {
 // without what git and the builds keep for themselves.
 func tree(t *testing.T) []string {
 	t.Helper()
+	names, err := walk()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+func walk() (found []string, err error) {
 	ignored := []string{".git", "bin", "downlink", "downlink-data", "node_modules"}
-	var found []string
-	err := filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
+	err = filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
@@ -50,25 +59,37 @@ func tree(t *testing.T) []string {
 		}
 		return nil
 	})
+	return found, err
+}
+
+// parsed is every Go file of this module, read once for all tests: under the
+// race detector each time costs seconds.
+var parsed = sync.OnceValues(parseAll)
+
+// packages are all of this module; tools with a module of their own are theirs.
+func packages(t *testing.T) []pkg {
+	t.Helper()
+	all, err := parsed()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return found
+	return all
 }
 
-// packages parses every Go file of this module; tools with a module of their
-// own are theirs.
-func packages(t *testing.T) []pkg {
-	t.Helper()
+func parseAll() ([]pkg, error) {
 	byDir := map[string]*pkg{}
-	for _, name := range tree(t) {
+	names, err := walk()
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
 		dir := path.Dir(name)
 		if path.Ext(name) != ".go" || strings.Contains(name, "testdata/") || inOtherModule(dir) {
 			continue
 		}
 		parsed, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments|parser.SkipObjectResolution)
 		if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		p := byDir[dir]
 		if p == nil {
@@ -86,7 +107,7 @@ func packages(t *testing.T) []pkg {
 		all = append(all, *p)
 	}
 	slices.SortFunc(all, func(a, b pkg) int { return strings.Compare(a.name, b.name) })
-	return all
+	return all, nil
 }
 
 // inOtherModule reports whether a directory below the root lies under another go.mod.
@@ -105,15 +126,14 @@ func shortName(importPath string) string {
 }
 
 // goList runs "go list" in the module's root, with env beside our own environment.
-func goList(t *testing.T, env []string, args ...string) string {
-	t.Helper()
+func goList(env []string, args ...string) (string, error) {
 	cmd := exec.Command("go", append([]string{"list"}, args...)...)
 	cmd.Env = append(os.Environ(), env...)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("go list %s: %v\n%s", strings.Join(args, " "), err, stderr.String())
+		return "", fmt.Errorf("go list %s: %w\n%s", strings.Join(args, " "), err, stderr.String())
 	}
-	return string(out)
+	return string(out), nil
 }
