@@ -204,3 +204,24 @@ func TestLargeEventsAreNotReadAlong(t *testing.T) {
 	r.Append(t.Context(), []eventlog.Append{large})
 	r.wantSeen(f)
 }
+
+// TestARoundWithMuchReadsNothingAlong, although entries have been small so far.
+func TestARoundWithMuchReadsNothingAlong(t *testing.T) {
+	r := newRig(t, nil)
+	f := r.follow()
+	for range 1000 {
+		r.groups[0].tail.sizes.add(300)
+	}
+	var broadcast []eventlog.Append
+	for shard := range r.Shards() {
+		broadcast = append(broadcast, eventlog.Append{Shard: shard, Events: []event.Event{
+			{Target: event.Broadcast, Type: "t", Payload: strings.Repeat("x", alongBudget/3)},
+		}})
+	}
+	r.Append(t.Context(), broadcast[:2])
+	if n := len(f.seen()); n != 1 {
+		t.Errorf("%d glances", n)
+	}
+	r.Append(t.Context(), broadcast)
+	r.wantSeen(f)
+}
