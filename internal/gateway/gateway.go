@@ -167,6 +167,7 @@ func (g *Gateway) BackendAddr() net.Addr { return g.backend.Addr() }
 // does; then it lets requests finish, and returns nil. An error means that the
 // gateway can't serve: a listener failed, or the log refuses these settings.
 func (g *Gateway) Run(ctx context.Context) error {
+	g.sayBounds()
 	fresh, cancel := context.WithCancel(context.Background())
 	var keeping sync.WaitGroup
 	keeping.Go(func() { g.identity.run(fresh) })

@@ -30,3 +30,12 @@ func (g *Gateway) bindLimits(devices, backend share) {
 	})
 	all.Register(g.registry)
 }
+
+// sayBounds tells at the start which limits can't be what was asked for.
+func (g *Gateway) sayBounds() {
+	for _, s := range g.opts.Limits.States() {
+		if s.Origin != limits.FromDefault && s.Effective != s.Configured {
+			g.opts.Logger.Warn("a limit isn't what it was configured to be", "limit", s.Name, "configured", s.Configured, "effective", s.Effective, "why", s.Why)
+		}
+	}
+}

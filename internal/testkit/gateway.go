@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -17,7 +18,16 @@ import (
 )
 
 // A Program is the built binary.
-type Program struct{ root, path string }
+type Program struct {
+	root, path  string
+	descriptors int // that it may have; 0: as many as the tests
+}
+
+// Limited is the program with no more file descriptors than that.
+func (p Program) Limited(descriptors int) Program {
+	p.descriptors = descriptors
+	return p
+}
 
 // Build builds the program with the race detector into a directory of the
 // caller's. It is slow for the first time on a machine; call it from TestMain.
@@ -28,7 +38,7 @@ func BuildPlain(dir string) (Program, error) { return build(dir) }
 
 func build(dir string, flags ...string) (Program, error) {
 	_, file, _, _ := runtime.Caller(0)
-	p := Program{filepath.Join(filepath.Dir(file), "..", ".."), filepath.Join(dir, "downlink")}
+	p := Program{root: filepath.Join(filepath.Dir(file), "..", ".."), path: filepath.Join(dir, "downlink")}
 	args := append(append([]string{"build"}, flags...), "-o", p.path, "./cmd/downlink")
 	cmd := exec.Command("go", args...)
 	cmd.Dir = p.root
@@ -41,6 +51,10 @@ func build(dir string, flags ...string) (Program, error) {
 // Command is a run of the program, not started.
 func (p Program) Command(args ...string) *exec.Cmd {
 	p.touchSources()
+	if p.descriptors > 0 {
+		shell := []string{"-c", `ulimit -n "$0" && exec "$@"`, strconv.Itoa(p.descriptors), p.path}
+		return exec.Command("sh", append(shell, args...)...)
+	}
 	return exec.Command(p.path, args...)
 }
 

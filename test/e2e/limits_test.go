@@ -290,3 +290,41 @@ func TestHangupWithoutAFile(t *testing.T) {
 	}
 	s.Until("data: still here")
 }
+
+// TestFewDescriptors: what the process may hold is looked at first, and what
+// follows from it counts, is said, and is the same wherever one asks.
+func TestFewDescriptors(t *testing.T) {
+	t.Parallel()
+	r := program.Limited(200).Run(t, "", append([]string{"serve"}, args("--listen", "127.0.0.1:0", "--backend-listen", "127.0.0.1:0", "--log", "file:"+t.TempDir())...)...)
+	if r.Code == 0 || !strings.Contains(r.Err, "200 file descriptors, at least 256") || !strings.Contains(r.Err, "ulimit -n") {
+		t.Errorf("with 200: %d %s", r.Code, r.Err)
+	}
+	g := &limited{t: t, file: filepath.Join(t.TempDir(), "downlink.yml")}
+	g.write("max_connections: 1000\n")
+	g.Gateway = program.Limited(300).StartGateway(t, args("--config", g.file, "--log", "file:"+t.TempDir())...)
+	s, _ := g.state("max_connections")
+	n := s.Effective
+	if s.Configured != 1000 || n < 40 || n > 100 || !strings.Contains(s.Why, "descriptors") || !strings.Contains(s.Why, "300") {
+		t.Errorf("%+v", s)
+	}
+	if gauge, configured := g.Metric(`downlink_limit{name="max_connections"}`), g.Metric(`downlink_limit_configured{name="max_connections"}`); gauge != float64(n) || configured != 1000 {
+		t.Errorf("the gauges say %v of %v", gauge, configured)
+	}
+	if text := g.run(0, "--set", "max_connections=500"); !strings.Contains(text, fmt.Sprint(n)) || !strings.Contains(text, "descriptors") {
+		t.Errorf("what was applied of 500: %s", text)
+	}
+	if said := fmt.Sprintf("limit=max_connections configured=1000 effective=%d", n); !strings.Contains(g.Log(), said) {
+		t.Errorf("%q isn't said at the start: %s", said, g.Log())
+	}
+	for i := range n {
+		testkit.Open(t, fmt.Sprintf("%s/events?device=d-%d", g.Device, i), "").Until(": downlink")
+	}
+	if refused := testkit.Open(t, g.Device+"/events?device=one-more", ""); refused.Header.Get("Downlink-Refused") != "max_connections" {
+		t.Errorf("one more is answered %d %v", refused.Status, refused.Header)
+	}
+	for _, port := range []string{g.Device, g.Backend} {
+		if status, _ := testkit.Get(t, port+"/readyz"); status != 200 {
+			t.Errorf("%s/readyz says %d", port, status)
+		}
+	}
+}
