@@ -17,6 +17,8 @@ import (
 
 	jws "github.com/golang-jwt/jwt/v5"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"downlink/internal/testkit"
 )
 
 // issuer is a key set as a test changes it.
@@ -167,6 +169,42 @@ func TestMadeUpKeyIDs(t *testing.T) {
 			t.Errorf("%d fetches in %v", n, took)
 		}
 	})
+}
+
+// TestMadeUpKeyIDsOverHTTP: the same with a real server, which hangs after it has
+// answered once.
+func TestMadeUpKeyIDsOverHTTP(t *testing.T) {
+	server := testkit.NewIssuer(t, "one")
+	v := verifier(t, func(o *Options) {
+		o.JWKS = []JWKSOptions{{URL: server.URL, Refresh: time.Hour, MaxAge: time.Hour}}
+		o.HMACSecretFile = ""
+	})
+	began := time.Now()
+	start(t, v)
+	testkit.Eventually(t, "the set is fetched", v.Ready)
+	server.Be(testkit.Hangs)
+	good := server.Token("one", "pos-1", time.Hour, "")
+	var all sync.WaitGroup
+	for worker := range 20 {
+		all.Go(func() {
+			for n := range 500 {
+				made := fmt.Sprintf("%s.%s.AAAA", encode(fmt.Sprintf(`{"alg":"EdDSA","kid":"%d-%d"}`, worker, n)), encode(`{"iat":1}`))
+				if got := outcome(v, made); got != string(KeyUnknown) {
+					t.Errorf("a made-up key: %s", got)
+					return
+				}
+			}
+		})
+	}
+	for range 200 {
+		if got := outcome(v, good); got != accepted {
+			t.Fatalf("a good token: %s", got)
+		}
+	}
+	all.Wait()
+	if n, most := server.Fetches(), 1+int(time.Since(began)/coolDown); n > most {
+		t.Errorf("%d fetches in %v, at most %d may be", n, time.Since(began), most)
+	}
 }
 
 // TestNewKey: the first token of a key that the issuer has just begun to use

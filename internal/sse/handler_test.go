@@ -291,9 +291,11 @@ func TestEndAllSaysWhenToComeBack(t *testing.T) {
 
 func TestRefusalInTheClientsLanguage(t *testing.T) {
 	r := newRig(t, nil)
+	var first []*bufio.Reader
 	for range 2 {
 		_, _, body := r.get("/events?device=a")
 		until(t, body, ": downlink")
+		first = append(first, body)
 	}
 	_, resp, body := r.get("/events?device=a")
 	rest, err := io.ReadAll(body)
@@ -308,6 +310,10 @@ func TestRefusalInTheClientsLanguage(t *testing.T) {
 	}
 	_, _, other := r.get("/events?device=b")
 	until(t, other, ": downlink")
+	r.publish("a", "still here") // nobody was ended for another's sake
+	for _, body := range first {
+		until(t, body, "data: still here")
+	}
 }
 
 func TestStarting(t *testing.T) {

@@ -73,10 +73,10 @@ func TestExplain(t *testing.T) {
 	open(a, good("pos-3"))
 	explained(t, "a full gateway", 4, ask("pos-3"), "NOT connected", "refused max_connections", "file descriptors")
 
-	mustOrder(t, a, http.MethodPost, "pos-1", "revoke")
+	ends(t, program.Run(t, "", "revoke", "pos-1", "--backend", a.Backend, "--reason", "stolen in May"), 0)
 	s.Rest()
 	testkit.Eventually(t, "the other gateway has heard of it", func() bool { return open(b, good("pos-1")).Status == http.StatusNoContent })
-	explained(t, "revoked", 4, ask("pos-1"), "pos-1 is REVOKED", "ended revoked", "refused revoked", "restore")
+	explained(t, "revoked", 4, ask("pos-1"), "pos-1 is REVOKED since ", " (stolen in May): it is let in nowhere", "ended revoked", "refused revoked", "restore")
 
 	var all struct {
 		Connected bool

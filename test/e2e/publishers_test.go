@@ -214,3 +214,53 @@ func TestOpenBackendIsRefused(t *testing.T) {
 		t.Errorf("%d %s", r.Code, r.Err)
 	}
 }
+
+// TestPublishersKeySet: publishers' tokens by an issuer that is away at first. A
+// gateway serves devices meanwhile, tells publishers to come back, and tells who
+// runs it why, in metrics and in its log.
+func TestPublishersKeySet(t *testing.T) {
+	t.Parallel()
+	issuer := testkit.NewIssuer(t, "one")
+	issuer.Be(testkit.Fails)
+	g := program.StartGateway(t, args("--log", "file:"+t.TempDir(), "--backend-auth", "jwt", "--backend-jwt-jwks-url", issuer.URL, "--backend-jwt-audience", "publishers", "--jwt-jwks-refresh", "1s")...)
+	token := issuer.Token("one", "erp", time.Hour, `,"aud":"publishers","downlink":{"devices":["*"]}`)
+	send := func(device string) reply {
+		return call(t, nil, "POST", g.Backend+"/v1/events", fmt.Sprintf(`{"device":%q,"type":"t","text":"x"}`, device), asJSON, bearer(token))
+	}
+	if r := send("pos-1"); r.status != 503 || !strings.Contains(r.body, "keys-unavailable") || r.header.Get("Retry-After") == "" {
+		t.Errorf("while the issuer is away: %d %s", r.status, r.body)
+	}
+	testkit.Open(t, g.Device+"/events?device=pos-1", "").Until(": downlink")
+	if n := g.Metric(`downlink_jwks_fetches_total{for="publishers",issuer="",result="failed"}`); n == 0 {
+		t.Error("no failed fetch is counted")
+	}
+	issuer.Be(testkit.Good)
+	testkit.Eventually(t, "the keys are there", func() bool { return send("pos-1").status == 200 })
+	if keys, fetched := g.Metric(`downlink_jwks_keys{for="publishers",issuer=""}`), g.Metric(`downlink_jwks_fetched_timestamp_seconds{for="publishers",issuer=""}`); keys != 1 || time.Since(time.Unix(int64(fetched), 0)) > time.Hour {
+		t.Errorf("%v keys, fetched at %v", keys, fetched)
+	}
+	for _, manner := range []string{testkit.Hangs, testkit.Garbage} {
+		issuer.Be(manner)
+		if r := send("pos-1"); r.status != 200 {
+			t.Errorf("while it %s: %d %s", manner, r.status, r.body)
+		}
+	}
+	for range 3 {
+		if r := send("*"); r.status != 403 {
+			t.Errorf("a broadcast: %d %s", r.status, r.body)
+		}
+	}
+	if keys, scope := g.Metric(`downlink_backend_denied_total{reason="keys_unavailable"}`), g.Metric(`downlink_backend_denied_total{reason="scope_missing"}`); keys == 0 || scope != 3 {
+		t.Errorf("counted: %v without keys, %v without the scope", keys, scope)
+	}
+	g.Terminate()
+	log := g.Log()
+	for what, n := range map[string]int{"reason=keys_unavailable": 1, "reason=scope_missing": 1, "publisher=erp": 1, "for=publishers": 0, strings.Split(token, ".")[1]: -1} {
+		if got := strings.Count(log, what); n > 0 && got != n || n == 0 && got == 0 || n < 0 && got > 0 {
+			t.Errorf("%q stands %d times in the log", what, got)
+		}
+	}
+	if t.Failed() {
+		t.Log(log)
+	}
+}
