@@ -182,6 +182,9 @@ func (d *Drain) takeBack(ctx context.Context, told []*session.Session) {
 	}
 }
 
+// moment is how long a drain in a hurry waits for last words to be on their way.
+const moment = time.Second
+
 // close closes the connections at a pace, each at a random moment of its share of
 // the time, and waits for those that take their last bytes slowly.
 func (d *Drain) close(ctx context.Context, c *course, all []*session.Session) {
@@ -204,7 +207,7 @@ func (d *Drain) close(ctx context.Context, c *course, all []*session.Session) {
 			return
 		}
 	}
-	for d.opts.Roster.Len() > 0 && d.timeLeft(c) > 0 && !d.isHasty(c) {
+	for all := time.Now(); d.opts.Roster.Len() > 0 && d.timeLeft(c) > 0 && (time.Since(all) < moment || !d.isHasty(c)); {
 		if !d.tick(ctx) {
 			return
 		}
@@ -240,7 +243,7 @@ func (d *Drain) linger(ctx context.Context, c *course) {
 	defer timer.Stop()
 	for {
 		d.mu.Lock()
-		over, changed := c.by != ByAPI || d.ordered || c.hurry, d.changed
+		over, changed := c.by != ByAPI || d.ordered, d.changed
 		d.mu.Unlock()
 		if over {
 			return

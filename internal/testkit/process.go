@@ -1,6 +1,7 @@
 package testkit
 
 import (
+	"os"
 	"os/exec"
 	"syscall"
 	"testing"
@@ -63,8 +64,23 @@ func (p *process) Kill9() {
 // Terminate sends SIGTERM and waits for the end; it returns the exit code.
 func (p *process) Terminate() int {
 	p.tb.Helper()
+	p.Signal(syscall.SIGTERM)
+	return p.AwaitExit()
+}
+
+// Signal sends a signal that may end the process.
+func (p *process) Signal(s os.Signal) {
+	p.tb.Helper()
 	p.watcher.dismiss()
-	p.signal(syscall.SIGTERM)
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.tb.Fatalf("sending %v to the %s: %v", s, p.name, err)
+	}
+}
+
+// AwaitExit waits until the process has ended; it returns the exit code.
+func (p *process) AwaitExit() int {
+	p.tb.Helper()
+	p.watcher.dismiss()
 	select {
 	case <-p.exited:
 	case <-time.After(patience):
