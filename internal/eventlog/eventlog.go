@@ -190,7 +190,9 @@ type Tailer interface {
 	// Suspect records that a position which a gateway had reached is gone:
 	// for every gateway, cursors up to reach are in doubt from now on. The
 	// shard gets a new head that no device can have: one that stands at the
-	// old head may have lost what came after it. It returns the state after that.
+	// old head may have lost what came after it. What is known already changes
+	// nothing, unless it may have been stored after it became known: then whoever
+	// was told has to be told again. It returns the state after that.
 	Suspect(ctx context.Context, shard int, reach event.ID) (State, error)
 }
 

@@ -127,10 +127,12 @@ func (t *track) crossed(state eventlog.State) (reason event.Reason) {
 }
 
 // resetLocked tells a shard's sessions why they can't know what they missed,
-// and goes on from the head. What only we know is recorded for the others: a
-// cursor of the lost branch may arrive at any of them, later.
+// and goes on from the head. What we know is recorded for the others: a cursor
+// of the lost branch may arrive at any of them, later. It is even if a break
+// puts the position in doubt already: a server that was replaced may have gone
+// on storing after that was told.
 func (r *reader) resetLocked(ctx context.Context, i int, pos event.ID, reason event.Reason, state eventlog.State) error {
-	if reason == event.LogRewound && !state.Covers(pos) {
+	if reason == event.LogRewound {
 		marked, err := r.source.Suspect(ctx, r.shards[i], pos)
 		if err != nil {
 			return err

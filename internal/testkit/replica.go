@@ -78,7 +78,12 @@ func (r *Redis) Rejoin() {
 // Holds reports whether the stream at key holds an entry.
 func (r *Redis) Holds(key, id string) bool {
 	r.tb.Helper()
-	return len(r.Do("XRANGE", key, id, id).([]any)) > 0
+	replies := r.Pipe([]string{"READONLY"}, []string{"XRANGE", key, id, id}) // it may be a replica in a cluster
+	entries, ok := replies[1].([]any)
+	if !ok {
+		r.tb.Fatalf("reading %s at %s: %v", key, r.Addr(), replies[1])
+	}
+	return len(entries) > 0
 }
 
 // AllowReplicas takes CutReplicas back.

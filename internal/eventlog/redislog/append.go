@@ -73,6 +73,7 @@ type pipe struct {
 	// Owned by the combiner until done is closed; nil if the caller was it.
 	done    chan struct{}
 	replies []rueidis.RedisResult
+	conn    link // over which they came
 	lacking bool // the replicas don't have it
 	err     error
 }
@@ -145,8 +146,10 @@ func (p *pipe) submit(alone bool) {
 
 // finish waits for the replies and hands them out.
 func (p *pipe) finish(ctx context.Context) {
+	var conn link // while it waits, the pipe is the combiner's
 	replies, err := p.node.appends.await(ctx, p)
 	if err == nil {
+		conn = p.conn
 		replies = p.teach(ctx, replies[p.first:])
 	}
 	replies, err = p.pursue(ctx, replies, err)
@@ -161,7 +164,7 @@ func (p *pipe) finish(ctx context.Context) {
 			t.result.Err = cmp.Or(t.result.Err, notReplicated(p.node.replicas))
 		}
 		for _, id := range t.result.IDs {
-			t.shard.acked.raise(id)
+			t.shard.acked.raise(id, conn)
 		}
 	}
 }

@@ -164,7 +164,9 @@ func (c *combiner) send(round []*pipe) {
 func (c *combiner) round(ctx context.Context, cmds []rueidis.Completed, pipes ...*pipe) []rueidis.RedisResult {
 	looks, n := c.look(pipes), len(cmds)
 	if len(looks) == 0 && c.node.replicas == 0 {
-		return c.writer.do(ctx, cmds)
+		replies := c.writer.do(ctx, cmds)
+		c.over(pipes)
+		return replies
 	}
 	cmds = slices.Clip(cmds)
 	for i := range looks {
@@ -174,6 +176,7 @@ func (c *combiner) round(ctx context.Context, cmds []rueidis.Completed, pipes ..
 		cmds = append(cmds, c.node.wait(ctx)) // one for all
 	}
 	replies := c.writer.do(ctx, cmds)
+	conn := c.over(pipes)
 	if c.node.replicas > 0 && replicasOf(replies[len(cmds)-1]) < c.node.replicas {
 		for _, p := range pipes {
 			p.lacking = true
@@ -182,11 +185,20 @@ func (c *combiner) round(ctx context.Context, cmds []rueidis.Completed, pipes ..
 	whole := stored(replies[:n])
 	for i := range looks {
 		if whole {
-			looks[i].hand(replies[n+i], link{c.node, c.writer.made()})
+			looks[i].hand(replies[n+i], conn)
 		}
 		looks[i].group.along.mu.Unlock()
 	}
 	return replies[:n:n]
+}
+
+// over notes over which connection a round has gone.
+func (c *combiner) over(pipes []*pipe) link {
+	conn := link{c.node, c.writer.made()}
+	for _, p := range pipes {
+		p.conn = conn
+	}
+	return conn
 }
 
 // await returns a pipe's replies within ctx, and counts them.

@@ -22,7 +22,9 @@ func translateReply(text string) error {
 	case word == "WRONGTYPE":
 		return unavailable(errors.New("a key of the log holds something else; choose another prefix or delete that key"))
 	case word == "NOPERM":
-		return unavailable(fmt.Errorf("the Redis user lacks a permission that the gateway needs (see docs): %s", text))
+		return unavailable(fmt.Errorf("the Redis user lacks a permission that the gateway needs (docs/operate/redis.md lists them): %s", text))
+	case word == "NOREPLICAS":
+		return unavailable(errors.New("Redis takes no writes while it has fewer replicas than min-replicas-to-write asks for"))
 	default:
 		return unavailable(fmt.Errorf("Redis answered: %s", firstLine(text)))
 	}

@@ -145,7 +145,7 @@ func (l *Log) inspect(ctx context.Context, h *home, shards []int, positions []ev
 		s := &l.byShard[shard]
 		keys = append(keys, s.keys()...)
 		beyond := ""
-		if acked[i] = s.acked.beyond(positions[i]); !acked[i].IsZero() {
+		if acked[i] = s.acked.ask(positions[i]); !acked[i].IsZero() {
 			beyond = acked[i].String()
 		}
 		args = append(args, positions[i].String(), beyond)
@@ -173,33 +173,35 @@ func (l *Log) inspect(ctx context.Context, h *home, shards []int, positions []ev
 				return nil, oddReply(err)
 			}
 		}
-		held, state := there[0] == 1, out[i].State
-		out[i].Reason = state.Judge(positions[i], held, event.ID{})
-		switch {
-		case out[i].Reason == event.LogUncertain && !held && lost(state, positions[i]):
-			out[i].Reason = event.LogRewound
-		case !acked[i].IsZero() && there[1] == 0 && state.Swept.Less(acked[i]):
-			if out[i], err = l.missing(ctx, &l.byShard[shards[i]], out[i], acked[i]); err != nil {
+		held, s := there[0] == 1, &l.byShard[shards[i]]
+		if !acked[i].IsZero() && there[1] == 0 && out[i].State.Swept.Less(acked[i]) {
+			if out[i].State, err = l.missing(ctx, s, out[i].State, acked[i], out[i].State.Judge(positions[i], held, event.ID{})); err != nil {
 				return nil, err
 			}
+		} else {
+			s.acked.found(acked[i])
+		}
+		state := out[i].State
+		out[i].Reason = state.Judge(positions[i], held, event.ID{})
+		if out[i].Reason == event.LogUncertain && !held && lost(state, positions[i]) {
+			out[i].Reason = event.LogRewound
 		}
 	}
 	return out, nil
 }
 
-// missing is the inspection of a shard that lacks an entry which this gateway
-// has acknowledged and nobody here has read.
-func (l *Log) missing(ctx context.Context, s *shard, in eventlog.Inspection, acked event.ID) (eventlog.Inspection, error) {
-	if in.Reason == event.WindowExpired { // someone has deleted it
-		s.acked.forget(acked)
-		return in, nil
-	}
-	st, err := l.Suspect(ctx, s.index, acked)
-	if err != nil {
-		return in, err
+// missing is the state of a shard that lacks an entry which this gateway has
+// acknowledged, once that is noted. A position that has fallen out of the window
+// says that someone has deleted it.
+func (l *Log) missing(ctx context.Context, s *shard, state eventlog.State, acked event.ID, position event.Reason) (eventlog.State, error) {
+	if position != event.WindowExpired {
+		var err error
+		if state, err = l.Suspect(ctx, s.index, acked); err != nil {
+			return state, err
+		}
 	}
 	s.acked.forget(acked)
-	return eventlog.Inspection{State: st, Reason: event.LogRewound}, nil
+	return state, nil
 }
 
 // lost reports whether a position that the log doesn't hold is evidence of a

@@ -162,16 +162,6 @@ func (p *pursuit) whole() {
 	}
 }
 
-// awaitReplica waits until the replica has everything. WAIT is of no use for
-// that: it is about what its own connection has written.
-func awaitReplica(t *testing.T, primary *testkit.Redis) {
-	t.Helper()
-	testkit.Eventually(t, "the replica has everything", func() bool {
-		offset := primary.Info("replication", "master_repl_offset")
-		return offset != "" && strings.Contains(primary.Info("replication", "slave0"), "offset="+offset+",")
-	})
-}
-
 func TestSlotMovesUnderFire(t *testing.T) {
 	t.Parallel()
 	c := testkit.StartCluster(t, 3, 1)
@@ -238,7 +228,7 @@ func TestFailoverUnderFire(t *testing.T) {
 				old := at.primary().Addr()
 				if name+how != "clustermanual" { // the others may lose what is on its way to the replica
 					p.hush.Lock()
-					awaitReplica(t, at.primary())
+					at.primary().AwaitReplica()
 				}
 				fault(at)
 				if name+how != "clustermanual" {

@@ -3,6 +3,23 @@
 -- of that, one after the other, widens one break.
 local st = look(KEYS[1], KEYS[2], KEYS[3])
 
+-- reported is the highest ID that was reported to be lost to this server.
+local function reported()
+  local when, id = string.match(redis.call('HGET', st.rec, 'lost') or '', '^(%x+) ([%d%-]+)$')
+  return when == epoch() and id or '0-0'
+end
+
+-- late: may the entry have been stored after the loss was told? The server whose
+-- place this one took may go on storing for a while. Its clock may be a second
+-- off; and what was reported before was told to everybody then.
+local SKEW = 1000
+local function late(told)
+  if string.match(server().second, '^0+$') then return false end
+  if cmp(ARGV[1], reported()) <= 0 then return false end
+  local stored, boundary = string.match(ARGV[1], '^(%d+)'), string.match(told.boundary, '^(%d+)')
+  return tonumber(stored) + SKEW >= tonumber(boundary)
+end
+
 -- fresh_head is an ID that no device can have: whoever stands at the head that
 -- was left may have lost what came after it.
 local function fresh_head(above)
@@ -12,13 +29,14 @@ local function fresh_head(above)
   set(st, 'added', text(s.added))
   return s.head
 end
+
 local list, latest = read_breaks(st), nil
 for _, b in ipairs(list) do
   if b.epoch == epoch() and b.why ~= 'd' then latest = b end
 end
 if latest then
-  if latest.why == 'u' and not CAUTIOUS then -- a suspicion turns out to be true
-    latest.boundary = fresh_head(st.f.head)
+  if (latest.why == 'u' and not CAUTIOUS) or late(latest) then -- a suspicion turns out to be true, or there is more
+    latest.boundary = fresh_head(cap(st.f.head, ARGV[1]))
   end
   latest.reach = later(latest.reach, cap(latest.boundary, ARGV[1]))
   latest.why = 'w'
@@ -26,5 +44,6 @@ if latest then
 else
   add_break(st, fresh_head(cap(st.f.head, ARGV[1])), ARGV[1], 'w')
 end
+redis.call('HSET', st.rec, 'lost', epoch() .. ' ' .. later(reported(), ARGV[1]))
 flush(st)
 return state(st)
