@@ -25,7 +25,8 @@ const (
 // A node is one Redis server and our connections to it.
 type node struct {
 	// Set at construction.
-	client   rueidis.Client
+	client   rueidis.Client // pipelines whatever has no connection of its own
+	past     rueidis.Client // for the large replies of replay and sweeping; nil until openAppends
 	option   rueidis.ClientOption
 	target   target
 	addr     string        // of target
@@ -70,17 +71,23 @@ func newNode(t target, opts *Options) *node {
 		ReadBufferEachConn:  128 << 10,
 		WriteBufferEachConn: 64 << 10,
 	}
+	n.client = lazyClient(n.option)
+	return n
+}
+
+// lazyClient makes a client that connects when it is first used: whoever makes
+// a node must not wait for its server.
+func lazyClient(o rueidis.ClientOption) rueidis.Client {
 	var made atomic.Bool
-	o := n.option
 	o.DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, secure *tls.Config) (net.Conn, error) {
 		if !made.Load() {
-			return nil, errNotAsked // whoever makes a node must not wait for its server
+			return nil, errNotAsked
 		}
 		return dialAs(ctx, addr, d, secure)
 	}
-	n.client = newClient(o)
+	client := newClient(o)
 	made.Store(true)
-	return n
+	return client
 }
 
 // newClient makes a client whose first attempt to connect fails.
@@ -100,8 +107,10 @@ func dialAs(ctx context.Context, addr string, d *net.Dialer, secure *tls.Config)
 	return d.DialContext(ctx, "tcp", addr)
 }
 
-// openAppends makes the node one that stores. Call it before the node is used.
+// openAppends makes the node one that holds a part of the log. Call it before
+// the node is used.
 func (n *node) openAppends() {
+	n.past = lazyClient(n.option)
 	o := n.option
 	// Nothing pings that connection, so this alone has to end a round trip to a
 	// frozen server, after the same time.
@@ -119,13 +128,29 @@ func (n *node) close(cause error) {
 	if n.appends != nil {
 		n.appends.writer.close()
 	}
-	n.client.Close()
+	n.closeClients()
 	n.calls.Wait()
 	if n.appends != nil {
 		n.appends.close()
 	}
 	// A connection that was being made during the first Close survives it.
+	n.closeClients()
+}
+
+func (n *node) closeClients() {
 	n.client.Close()
+	if n.past != nil {
+		n.past.Close()
+	}
+}
+
+// by is the client for a kind of call. Replies come in order over a connection:
+// an order or a lease would wait for the pages that were asked for before it.
+func (n *node) by(call callName) rueidis.Client {
+	if n.past != nil && (call == callRange || call == callSweep) {
+		return n.past
+	}
+	return n.client
 }
 
 // cause is why the node was closed.
@@ -205,7 +230,7 @@ func (n *node) do(ctx context.Context, cmd rueidis.Completed) (rueidis.RedisMess
 func (n *node) doMulti(ctx context.Context, call callName, cmds ...rueidis.Completed) ([]rueidis.RedisResult, error) {
 	began := time.Now()
 	results, err := run(ctx, n, false, func(ctx context.Context) []rueidis.RedisResult {
-		return n.client.DoMulti(ctx, cmds...)
+		return n.by(call).DoMulti(ctx, cmds...)
 	})
 	n.metrics.observe(call, time.Since(began), firstError(results, err))
 	return results, err
