@@ -133,6 +133,14 @@ func redisFigures(addr string) (values, error) {
 	v := values{}
 	for line := range strings.Lines(info) {
 		name, text, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if command, ok := strings.CutPrefix(name, "cmdstat_"); ok {
+			var calls, usec float64
+			if _, err := fmt.Sscanf(text, "calls=%f,usec=%f,", &calls, &usec); err != nil {
+				return nil, fmt.Errorf("redis INFO %s: %w", name, err)
+			}
+			v["redis."+command+".calls"], v["redis."+command+".usec"] = calls, usec
+			continue
+		}
 		switch name {
 		case "total_commands_processed", "used_cpu_user", "used_cpu_sys", "used_memory":
 			if v["redis."+name], err = strconv.ParseFloat(text, 64); err != nil {

@@ -17,7 +17,6 @@ func buildDownlink(t *testing.T) site {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "downlink")
 	build := exec.Command("go", "build", "-o", binary, "../cmd/downlink")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("building downlink: %v\n%s", err, out)
 	}
@@ -117,5 +116,14 @@ func TestCommandLine(t *testing.T) {
 		if err := run(t.Context(), args, &out, &errs); err == nil {
 			t.Errorf("%v was taken", args)
 		}
+	}
+}
+
+// TestThePauseIsWhereItIsTakenAway: the compiler is given another text of one
+// line, which must be there.
+func TestThePauseIsWhereItIsTakenAway(t *testing.T) {
+	content, err := os.ReadFile(filepath.Join("..", pauseFile))
+	if err != nil || bytes.Count(content, pauseLine) != 1 {
+		t.Errorf("%q stands %d times in %s, %v", pauseLine, bytes.Count(content, pauseLine), pauseFile, err)
 	}
 }
