@@ -142,8 +142,8 @@ func (p *pairing) promote(all ...*standing) {
 	p.replica.Do("REPLICAOF", "NO", "ONE")
 	p.primary.Kill9()
 	for _, s := range all {
+		s.proxy.Retarget(p.replica.Addr()) // first: what is held up must never come
 		s.proxy.Resume()
-		s.proxy.Retarget(p.replica.Addr())
 	}
 }
 
@@ -363,6 +363,33 @@ func TestABreakThatWasPassed(t *testing.T) {
 		s.append(1)
 		after(time.Hour)
 		calls := []string{"start 1000-0", "entry 1000-1", "entry 1001-1", "reset 1001-1 log-rewound", "entry 1001-2"}
+		if diff := cmp.Diff(calls, s.seen()); diff != "" {
+			t.Errorf("calls (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestWhatCameWithTheNewsOfABreak: what is dispatched while the question is
+// under way that finds the break isn't sent again.
+func TestWhatCameWithTheNewsOfABreak(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSource()
+		s.run(t)
+		after(10 * time.Millisecond)
+		s.append(1)
+		after(100 * time.Millisecond)
+		s.do(func() {
+			s.state.AddBreak(eventlog.Break{Boundary: s.state.Head, Reach: s.state.Head, Reason: event.LogRewound})
+			s.late = 10 * time.Second
+		})
+		after(5 * time.Second)
+		s.append(1)
+		after(time.Second)
+		s.do(func() { s.late = 0 })
+		after(time.Hour)
+		s.append(1)
+		after(time.Hour)
+		calls := []string{"start 1000-0", "entry 1000-1", "entry 1000-2", "reset 1000-2 log-rewound", "entry 1000-3"}
 		if diff := cmp.Diff(calls, s.seen()); diff != "" {
 			t.Errorf("calls (-want +got):\n%s", diff)
 		}

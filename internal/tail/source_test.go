@@ -30,6 +30,7 @@ type source struct {
 	demoted bool          // reads are answered, inspections are not
 	refuse  error         // of every inspection
 	slow    time.Duration // how long a Read's answer takes to arrive
+	late    time.Duration // that an answer of Inspect takes
 	asked   []event.ID    // positions of the reads
 	orders  Orders
 	follow  eventlog.Follower
@@ -121,7 +122,11 @@ func (s *source) after(id event.ID) []eventlog.Entry {
 
 func (s *source) Inspect(_ context.Context, _ int, positions []event.ID) ([]eventlog.Inspection, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer func() {
+		late := s.late
+		s.mu.Unlock()
+		time.Sleep(late) //nolint:forbidigo // virtual time
+	}()
 	if s.refuse != nil {
 		return nil, s.refuse
 	}

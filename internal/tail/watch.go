@@ -86,7 +86,8 @@ func (r *reader) settleLocked(ctx context.Context, i int, pos event.ID, found ev
 	}
 	if reason == "" {
 		if reason = t.crossed(state); reason != "" {
-			r.tellLocked(i, pos, reason, state)
+			// What was read since the question was asked isn't sent again.
+			r.tellLocked(i, pos, event.Max(state.Head, t.pos), reason, state)
 			return nil
 		}
 	}
@@ -139,16 +140,17 @@ func (r *reader) resetLocked(ctx context.Context, i int, pos event.ID, reason ev
 		}
 		state = marked
 	}
-	r.tellLocked(i, pos, reason, state)
+	r.tellLocked(i, pos, state.Head, reason, state)
 	return nil
 }
 
-// tellLocked tells a shard's sessions, and goes on from the head.
-func (r *reader) tellLocked(i int, pos event.ID, reason event.Reason, state eventlog.State) {
-	r.resets = append(r.resets, reset{r.shards[i], pos, state.Head, reason})
+// tellLocked tells a shard's sessions, and goes on after at. A break that was
+// made since state was read isn't passed over by that: looked is what was seen.
+func (r *reader) tellLocked(i int, pos, at event.ID, reason event.Reason, state eventlog.State) {
+	r.resets = append(r.resets, reset{r.shards[i], pos, at, reason})
 	r.stuckLocked(i, false)
-	r.tracks[i] = track{pos: state.Head, founded: state.Founded, fresh: time.Now(), told: state.Head, looked: state.Head}
-	r.to.Reset(r.shards[i], state.Head, reason)
+	r.tracks[i] = track{pos: at, founded: state.Founded, fresh: time.Now(), told: at, looked: state.Head}
+	r.to.Reset(r.shards[i], at, reason)
 	r.opts.Orders.Doubt(r.shards[i])
 	r.opts.Metrics.reset(reason)
 	r.restartLocked()
