@@ -186,21 +186,23 @@ func (d *Drain) takeBack(ctx context.Context, told []*session.Session) {
 const moment = time.Second
 
 // close closes the connections at a pace, each at a random moment of its share of
-// the time, and waits for those that take their last bytes slowly.
+// the time, and waits for those that take their last bytes slowly. A process that
+// was held up doesn't make good for it: that would be a burst.
 func (d *Drain) close(ctx context.Context, c *course, all []*session.Session) {
-	pace := d.opts.terms().pace(len(all), d.timeLeft(c)-2*glance) // the telling took its time; the last ones need theirs
 	began := time.Now()
-	asked := 0
-	for len(all) > 0 {
-		elapsed := time.Since(began)
-		due := math.MaxInt
-		if pace > 0 && !d.isHasty(c) && d.timeLeft(c) > 0 {
-			due = int(math.Ceil(pace * (elapsed + glance).Seconds()))
+	asked, owed := 0, 0.0
+	for last := began.Add(-glance); len(all) > 0; {
+		now := time.Now()
+		if pace := d.pace(c, len(all)); pace > 0 {
+			owed += pace * min(now.Sub(last), 2*glance).Seconds()
+		} else {
+			owed = math.Inf(1)
 		}
-		for ; len(all) > 0 && asked < due; all = all[1:] {
+		for last = now; len(all) > 0 && owed >= 1; all = all[1:] {
 			if s := all[0]; s.Ended() == "" { // or it went by itself
-				d.opts.Ages.Enter(s, rand.N(glance), session.Draining, d.opts.comeBack(asked, elapsed))
+				d.opts.Ages.Enter(s, rand.N(glance), session.Draining, d.opts.comeBack(asked, now.Sub(began)))
 				asked++
+				owed--
 			}
 		}
 		if !d.tick(ctx) {
@@ -212,6 +214,15 @@ func (d *Drain) close(ctx context.Context, c *course, all []*session.Session) {
 			return
 		}
 	}
+}
+
+// pace is how many connections a second are to be closed of those that are left;
+// 0: all of them.
+func (d *Drain) pace(c *course, left int) float64 {
+	if d.isHasty(c) {
+		return 0
+	}
+	return d.opts.terms().pace(left, d.timeLeft(c)-2*glance) // the last ones need their time
 }
 
 // tick lets a glance pass; false if ctx ends.

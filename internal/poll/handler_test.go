@@ -137,7 +137,7 @@ func TestEnds(t *testing.T) {
 			pass(time.Second)
 			r.publish("a", "just before")
 			if reason == session.Draining {
-				r.roster.EndAll(reason)
+				r.endAll(reason)
 			} else {
 				session.EndDevice(r.shards.Of("a"), "a", reason, nil)
 			}
@@ -237,7 +237,7 @@ func TestRefusals(t *testing.T) {
 		if r.get(t, "/poll?device=a&wait=0", "1000-0").Status != 200 {
 			t.Error("its place wasn't given back")
 		}
-		r.roster.EndAll(session.Draining)
+		r.endAll(session.Draining)
 		<-two.done
 		check("/poll?device=a", 503, "Downlink-Refused", "draining", "draining")
 		w := httptest.NewRecorder()

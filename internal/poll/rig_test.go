@@ -98,6 +98,13 @@ func newRig(hot int, change func(*Options, *door.Options)) *rig {
 	return r
 }
 
+// endAll ends every session, and lets none in from now on.
+func (r *rig) endAll(reason session.EndReason) {
+	for _, s := range r.roster.Close() {
+		s.End(reason)
+	}
+}
+
 // publish stores and dispatches an event, and returns its ID.
 func (r *rig) publish(device, payload string) event.ID {
 	r.head = r.head.Next()

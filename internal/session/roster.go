@@ -11,10 +11,9 @@ type Roster struct {
 	came     uint64
 }
 
-// Add reports false while the roster is closed: who comes too late for EndAll
-// or Close must not stay. valid reports whether the session's credential still stands,
-// nil that it always does; it is asked again now and then, under a lock, and
-// must be quick.
+// Add reports false while the roster is closed: who comes too late must not stay.
+// valid reports whether the session's credential still stands, nil that it always
+// does; it is asked again now and then, under a lock, and must be quick.
 func (r *Roster) Add(s *Session, valid func() bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -73,16 +72,6 @@ func (r *Roster) Some(n int, want func(*Session) bool) []*Session {
 		}
 	}
 	return some
-}
-
-// EndAll ends every session with a reason, and lets none in from now on.
-func (r *Roster) EndAll(reason EndReason) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.closed = true
-	for s := range r.sessions {
-		s.End(reason)
-	}
 }
 
 // EndWithdrawn ends the sessions whose credential stands no longer.

@@ -31,3 +31,37 @@ func TestWithdrawn(t *testing.T) {
 		}
 	}
 }
+
+// TestClosed: a closed roster lets nobody in, and gives those that are there; it
+// can be opened again.
+func TestClosed(t *testing.T) {
+	var r Roster
+	add := func() *Session {
+		s := New("a", new(wakes), &Options{})
+		if !r.Add(s, nil) {
+			return nil
+		}
+		return s
+	}
+	for range 3 {
+		add()
+	}
+	ended := add()
+	ended.EndWith(Draining, 0)
+	everybody := func(*Session) bool { return true }
+	for n, want := range map[int]int{-1: 0, 0: 0, 2: 2, 9: 3} {
+		if got := r.Some(n, everybody); len(got) != want {
+			t.Errorf("of three that live %d are %d", n, len(got))
+		}
+	}
+	if got := r.Some(9, func(*Session) bool { return false }); len(got) != 0 {
+		t.Errorf("%d are unwanted", len(got))
+	}
+	if all := r.Close(); len(all) != 4 || add() != nil || r.Came() != 4 {
+		t.Errorf("%d are there, %d have come", len(all), r.Came())
+	}
+	r.Reopen()
+	if add() == nil || r.Came() != 5 {
+		t.Errorf("%d have come", r.Came())
+	}
+}

@@ -252,3 +252,30 @@ func TestALowerLimitOfWhatIsPendingLosesNothing(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// TestTell: when to come back is told before everything that waits, once, and
+// only where it is an event stream.
+func TestTell(t *testing.T) {
+	r := newRig(t, roomy)
+	r.event("one")
+	r.s.Tell(42 * time.Second)
+	if got, want := r.next(1<<20), "retry: 42000\n\nid: 1000-1\nevent: t\ndata: one\n\n"; got != want || r.woken != 2 {
+		t.Errorf("%q, woken %d times", got, r.woken)
+	}
+	r.s.Tell(time.Second)
+	r.s.Tell(2 * time.Second)
+	if got := r.next(1 << 20); got != "retry: 2000\n\n" || r.next(1<<20) != "" {
+		t.Errorf("%q", got)
+	}
+	r.s.EndWith(Draining, 7*time.Second)
+	if got := string(r.s.Goodbye()); got != "retry: 7000\n\n" {
+		t.Errorf("%q", got)
+	}
+	o := roomy
+	o.JSON = true
+	poll := newRig(t, o)
+	poll.s.Tell(time.Second)
+	if got := poll.next(1 << 20); got != "" || poll.woken != 0 {
+		t.Errorf("a poll was told %q", got)
+	}
+}

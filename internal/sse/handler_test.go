@@ -267,7 +267,7 @@ func TestMaximumAge(t *testing.T) {
 	eventually(t, "the end has its name", r.ended(session.Lifetime))
 }
 
-func TestEndAllSaysWhenToComeBack(t *testing.T) {
+func TestAnEndSaysWhenToComeBack(t *testing.T) {
 	r := newRig(t, nil)
 	var bodies []*bufio.Reader
 	for range 2 {
@@ -275,7 +275,7 @@ func TestEndAllSaysWhenToComeBack(t *testing.T) {
 		until(t, body, ": downlink")
 		bodies = append(bodies, body)
 	}
-	r.roster.EndAll(session.Draining)
+	r.endAll(session.Draining)
 	for _, body := range bodies {
 		rest, err := io.ReadAll(body)
 		if err != nil || !regexp.MustCompile(`retry: \d+\n\n$`).Match(rest) {

@@ -91,7 +91,7 @@ func newRigBehind(t *testing.T, before door.Options, change func(*Options)) *rig
 	r.server.Config.Protocols.SetUnencryptedHTTP2(true)
 	r.server.Start()
 	t.Cleanup(func() {
-		r.roster.EndAll(session.Draining)
+		r.endAll(session.Draining)
 		r.server.CloseClientConnections()
 		r.server.Close()
 		opts.Driver.Close(t.Context())
@@ -119,6 +119,13 @@ func book(t *testing.T) *ageing.Book {
 		<-ended
 	})
 	return b
+}
+
+// endAll ends every session, and lets none in from now on.
+func (r *rig) endAll(reason session.EndReason) {
+	for _, s := range r.roster.Close() {
+		s.End(reason)
+	}
 }
 
 // publish dispatches an event and returns its ID.
