@@ -43,6 +43,7 @@ type commands struct {
 	Revoke     revokeCmd     `cmd:"" help:"Let a device in no more, until that is lifted."`
 	Restore    restoreCmd    `cmd:"" help:"Let a revoked device in again."`
 	Token      tokenCmd      `cmd:"" help:"Make and inspect device tokens."`
+	Health     healthCmd     `cmd:"" help:"Ask a gateway whether it is well: a probe for images without curl."`
 	Limits     limitsCmd     `cmd:"" help:"Show every limit of a running gateway and why it is what it is, or change some at once."`
 	Drain      drainCmd      `cmd:"" help:"Take a running gateway out of service: its devices move to others at a pace, and it ends."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`
