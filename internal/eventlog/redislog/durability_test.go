@@ -256,6 +256,19 @@ func TestAcknowledgedByTheServerBefore(t *testing.T) {
 	}
 }
 
+// knows: a loss that was told already isn't told again, and no cursor is judged
+// anew for it.
+func (r *rig) knows(lost, cursor event.ID) {
+	r.Helper()
+	before := r.state()
+	reason := r.judge(cursor, "a")
+	after, err := r.Suspect(context.Background(), 0, lost)
+	if err != nil || after.Head != before.Head || len(after.Breaks) != len(before.Breaks) {
+		r.Errorf("%+v after %+v, %v", after, before, err)
+	}
+	r.want("of after the loss", cursor, "a", reason)
+}
+
 // TestReplacedServerGoesOn: some gateways have left a server that was replaced,
 // and have told their devices; others go on storing there until they learn of
 // it. What they then report is told to everybody again, once.
@@ -295,6 +308,12 @@ func TestReplacedServerGoesOn(t *testing.T) {
 			if n := len(after.state().Breaks); n != 1 {
 				t.Errorf("one failover has made %d breaks", n)
 			}
+
+			// At the next failover, which loses nothing, it is known as well.
+			third := testkit.StartRedis(t)
+			third.Follow(replica)
+			replica.AwaitReplica()
+			after.promote(third).knows(later, again)
 		})
 	}
 }

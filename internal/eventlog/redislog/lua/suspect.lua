@@ -3,19 +3,16 @@
 -- of that, one after the other, widens one break.
 local st = look(KEYS[1], KEYS[2], KEYS[3])
 
--- reported is the highest ID that was reported to be lost to this server.
-local function reported()
-  local when, id = string.match(redis.call('HGET', st.rec, 'lost') or '', '^(%x+) ([%d%-]+)$')
-  return when == epoch() and id or '0-0'
-end
+-- known: was this, or a later ID, reported before? What was stored before what is
+-- known to be lost was stored before that was told.
+local lost = redis.call('HGET', st.rec, 'lost') or '0-0'
+local known = cmp(ARGV[1], lost) <= 0
 
 -- late: may the entry have been stored after the loss was told? The server whose
--- place this one took may go on storing for a while. Its clock may be a second
--- off; and what was reported before was told to everybody then.
+-- place this one took may go on storing for a while; its clock may be a second off.
 local SKEW = 1000
 local function late(told)
-  if string.match(server().second, '^0+$') then return false end
-  if cmp(ARGV[1], reported()) <= 0 then return false end
+  if known or string.match(server().second, '^0+$') then return false end
   local stored, boundary = string.match(ARGV[1], '^(%d+)'), string.match(told.boundary, '^(%d+)')
   return tonumber(stored) + SKEW >= tonumber(boundary)
 end
@@ -30,10 +27,12 @@ local function fresh_head(above)
   return s.head
 end
 
-local list, latest = read_breaks(st), nil
+local list, latest, covered = read_breaks(st), nil, false
 for _, b in ipairs(list) do
   if b.epoch == epoch() and b.why ~= 'd' then latest = b end
+  if b.why == 'w' and cmp(ARGV[1], b.boundary) < 0 then covered = true end
 end
+if known and covered then return state(st) end
 if latest then
   if (latest.why == 'u' and not CAUTIOUS) or late(latest) then -- a suspicion turns out to be true, or there is more
     latest.boundary = fresh_head(cap(st.f.head, ARGV[1]))
@@ -44,6 +43,6 @@ if latest then
 else
   add_break(st, fresh_head(cap(st.f.head, ARGV[1])), ARGV[1], 'w')
 end
-redis.call('HSET', st.rec, 'lost', epoch() .. ' ' .. later(reported(), ARGV[1]))
+redis.call('HSET', st.rec, 'lost', later(lost, ARGV[1]))
 flush(st)
 return state(st)
