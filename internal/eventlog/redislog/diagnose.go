@@ -47,11 +47,15 @@ const (
 // Bounds of what is found.
 const (
 	mostLag    = 5 * time.Second
+	mostBehind = 32 << 20 // bytes of replication
 	mostSkew   = time.Second
 	fullWarns  = 0.8  // of maxmemory
 	fullFails  = 0.95 // likewise
 	leastReply = 64 << 20
 )
+
+// usersPage says which permissions are needed.
+const usersPage = "docs/operate/redis.md#users"
 
 // Diagnose looks at every server that holds part of the log, without writing
 // anything, and says what is wrong with it. The servers that it looked at come
@@ -109,7 +113,7 @@ func (d *diagnosis) server(ctx context.Context, n *node) {
 	if err != nil {
 		code, do := FoundAway, "start it, or correct its address, user, password or certificates"
 		if strings.Contains(err.Error(), "NOPERM") {
-			code, do = FoundPermission, "give the user the permissions that docs/operate/topologies.md lists"
+			code, do = FoundPermission, "give the user the permissions that "+usersPage+" lists"
 		}
 		d.problem(code, n.addr, "it doesn't answer as it should", do, err.Error())
 		return

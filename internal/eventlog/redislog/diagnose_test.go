@@ -2,6 +2,7 @@ package redislog
 
 import (
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -92,7 +93,73 @@ func TestDiagnose(t *testing.T) {
 	}
 }
 
+// TestDiagnoseThroughLies: what no server here can be made to be, it is made to say.
+func TestDiagnoseThroughLies(t *testing.T) {
+	t.Parallel()
+	r := testkit.StartRedis(t, sound())
+	major := "redis_version:" + r.Info("server", "redis_version")[:1]
+	for want, lie := range map[string][2]string{
+		"version!": {major, "redis_version:6"},
+		"clock":    {"*2\r\n$10\r\n1", "*2\r\n$10\r\n2"}, // of TIME
+	} {
+		proxy := testkit.StartProxy(t, r.Addr())
+		proxy.Rewrite(lie[0], lie[1])
+		opts := optionsAt(t, "redis://"+proxy.Addr())
+		codes, found := diagnosed(t, opts)
+		if strings.Join(codes, " ") != want {
+			t.Errorf("found %q, want %q: %+v", codes, want, found)
+		}
+		if want == "clock" && !strings.Contains(found[0].What, "ahead of this machine's") {
+			t.Errorf("%+v", found)
+		}
+		if want == "version!" {
+			if _, err := Open(t.Context(), opts); err == nil || !strings.Contains(err.Error(), "7.0 or newer") {
+				t.Errorf("Open: %v", err)
+			}
+		}
+	}
+}
+
+// TestDiagnoseReplicaBehind: a replica confirms, and lacks much.
+func TestDiagnoseReplicaBehind(t *testing.T) {
+	t.Parallel()
+	r := testkit.StartRedis(t, sound("client-output-buffer-limit replica 0 0 0"))
+	proxy := testkit.StartProxy(t, r.Addr())
+	replica := testkit.StartRedis(t)
+	host, port, _ := net.SplitHostPort(proxy.Addr())
+	replica.Do("REPLICAOF", host, port)
+	replica.AwaitLink("up")
+	r.AwaitReplica()
+	proxy.Stall()
+	for range 10 {
+		r.Do("SET", "other", strings.Repeat("x", 4<<20))
+	}
+	opts := testOptions(t, r)
+	opts.ReadReplica = true
+	codes, found := diagnosed(t, opts)
+	if strings.Join(codes, " ") != FoundLag || !strings.Contains(found[0].What, "MiB behind") {
+		t.Errorf("%+v", found)
+	}
+}
+
+// TestDiagnosePermissionsOfACluster: what a script is refused would come up only
+// at the first failover.
+func TestDiagnosePermissionsOfACluster(t *testing.T) {
+	t.Parallel()
+	c := testkit.StartCluster(t, 1, 0, sound(), testkit.RedisUser("gateway", "s3cret", leastRules+" +cluster|slots +cluster|info +cluster|myid"))
+	codes, found := diagnosed(t, optionsAt(t, c.URL()))
+	if !slices.Contains(codes, "permission!") {
+		t.Fatalf("%+v", found)
+	}
+	for _, f := range found {
+		if f.Code == FoundPermission && !strings.Contains(f.Do, "~pos-ev:* +asking +cluster|nodes; docs/operate/redis.md#users") {
+			t.Errorf("to do: %s", f.Do)
+		}
+	}
+}
+
 func TestDiagnoseReplicas(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, nil, sound())
 	replica := r.replica()
 	opts := r.opts
@@ -109,6 +176,7 @@ func TestDiagnoseReplicas(t *testing.T) {
 }
 
 func TestDiagnoseSentinels(t *testing.T) {
+	t.Parallel()
 	p := testkit.StartPair(t, sound())
 	opts := optionsAt(t, p.URL())
 	if codes, found := diagnosed(t, opts); len(codes) != 0 {
@@ -129,6 +197,7 @@ func TestDiagnoseSentinels(t *testing.T) {
 }
 
 func TestDiagnoseCluster(t *testing.T) {
+	t.Parallel()
 	c := testkit.StartCluster(t, 3, 1, sound())
 	opts := optionsAt(t, c.URL())
 	if codes, found := diagnosed(t, opts); len(codes) != 0 {

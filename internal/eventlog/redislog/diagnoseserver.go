@@ -60,6 +60,7 @@ func (d *diagnosis) memory(n *node, info map[string]string) {
 // replicas looks at who follows it, and how far behind.
 func (d *diagnosis) replicas(n *node, info map[string]string) {
 	online := 0
+	written, _ := strconv.ParseInt(info["master_repl_offset"], 10, 64)
 	for i := 0; info["slave"+strconv.Itoa(i)] != ""; i++ {
 		fields := make(map[string]string)
 		for part := range strings.SplitSeq(info["slave"+strconv.Itoa(i)], ",") {
@@ -67,11 +68,15 @@ func (d *diagnosis) replicas(n *node, info map[string]string) {
 			fields[name] = value
 		}
 		lag, err := strconv.Atoi(fields["lag"])
+		confirmed, _ := strconv.ParseInt(fields["offset"], 10, 64)
+		who, do := "its replica "+fields["ip"]+":"+fields["port"], "see whether it runs, and the network to it: what it lacks is lost in a failover"
 		switch {
 		case fields["state"] != "online":
 		case err != nil || time.Duration(lag)*time.Second > mostLag:
-			d.warn(FoundLag, n.addr, fmt.Sprintf("its replica %s:%s was last heard of %d s ago", fields["ip"], fields["port"], lag),
-				"see whether it runs, and the network to it: what it lacks is lost in a failover", "")
+			d.warn(FoundLag, n.addr, fmt.Sprintf("%s was last heard of %d s ago", who, lag), do, "")
+		case written-confirmed > mostBehind:
+			d.warn(FoundLag, n.addr, fmt.Sprintf("%s is %d MiB behind", who, (written-confirmed)>>20), do, "")
+			online++
 		default:
 			online++
 		}
@@ -135,6 +140,13 @@ func (d *diagnosis) permissions(ctx context.Context, n *node) {
 	if d.log.opts.Replicas > 0 {
 		tries = append(tries, []string{"WAIT", "0", "1"})
 	}
+	if d.log.opts.ReadReplica {
+		tries = append(tries, []string{"READONLY"}) // elsewhere than at a member of a cluster, an error of another kind
+	}
+	if d.log.place.form == redisurl.Cluster {
+		tries = append(tries, []string{"ASKING"}, []string{"CLUSTER", "SLOTS"}, []string{"CLUSTER", "INFO"},
+			[]string{"CLUSTER", "NODES"}, []string{"CLUSTER", "MYID"})
+	}
 	var missing []string
 	detail := ""
 	for _, t := range tries {
@@ -143,14 +155,14 @@ func (d *diagnosis) permissions(ctx context.Context, n *node) {
 			continue
 		}
 		name := strings.ToLower(t[0])
-		if name == "xinfo" || name == "script" {
+		if name == "xinfo" || name == "script" || name == "cluster" {
 			name += "|" + strings.ToLower(t[1])
 		}
 		missing, detail = append(missing, "+"+name), err.Error()
 	}
 	if len(missing) > 0 {
 		d.problem(FoundPermission, n.addr, "the user lacks permissions for commands or for keys that begin with "+d.log.opts.Prefix+":",
-			"ACL SETUSER <name> ~"+d.log.opts.Prefix+":* "+strings.Join(missing, " "), detail)
+			"ACL SETUSER <name> ~"+d.log.opts.Prefix+":* "+strings.Join(missing, " ")+"; "+usersPage+" lists all", detail)
 	}
 }
 
@@ -171,9 +183,12 @@ func (d *diagnosis) clock(ctx context.Context, n *node) {
 	micros, _ := strconv.ParseInt(parts[1], 10, 64)
 	ahead := began.Add(took / 2).Sub(time.Unix(seconds, micros*1000))
 	d.asked, d.ahead = append(d.asked, n.addr), append(d.ahead, ahead)
-	if ahead.Abs() > mostSkew+took {
-		d.warn(FoundClock, n.addr, fmt.Sprintf("this machine's clock is %v ahead of its clock", ahead.Round(time.Millisecond)),
-			"let both follow NTP: latencies and ages are measured by either", "")
+	if side := "behind"; ahead.Abs() > mostSkew+took {
+		if ahead < 0 {
+			side = "ahead of"
+		}
+		d.warn(FoundClock, n.addr, fmt.Sprintf("its clock is %v %s this machine's", ahead.Abs().Round(time.Millisecond), side),
+			"let both follow NTP: nothing is lost by it, but latencies and times in logs don't fit together, and tokens may expire early or late", "")
 	}
 }
 
