@@ -2,7 +2,9 @@ package e2e
 
 import (
 	"context"
+	"flag"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -11,82 +13,99 @@ import (
 	"downlink/internal/testkit"
 )
 
-// A redisFault is something that happens to a Redis under load.
-type redisFault struct {
+//nolint:gochecknoglobals // a flag of the test binary
+var strict = flag.Bool("topology.strict", false, "hold the times of docs/operate/topologies.md exactly: needs a quiet machine")
+
+// busy is what a busy machine may add to them.
+const busy = 15 * time.Second
+
+// A change is something that happens to a Redis under load.
+type change struct {
+	name   string
 	strike func()
-	lossy  bool // what is on its way to a replica may be lost with it
-	within time.Duration
+	mend   func()        // brings back whom it cost; nil: nobody
+	lossy  bool          // what is on its way to a replica may be lost with it
+	within time.Duration // as docs/operate/topologies.md says
 }
 
-// onCluster are the faults of a cluster, onPair those of a pair with Sentinels.
-func onCluster(t *testing.T) (url string, faults map[string]func() redisFault) {
-	c := testkit.StartCluster(t, 3, 1)
-	master := func() *testkit.Redis { return c.MasterOf(c.SlotOf("{18}")) } // of group 0
-	return c.URL(), map[string]func() redisFault{
-		"slots move": func() redisFault {
-			return redisFault{within: time.Minute, strike: func() {
-				for _, tag := range []string{"{18}", "{3}", "{61}"} {
-					slot := c.SlotOf(tag)
-					to := c.Servers[1]
-					if c.MasterOf(slot) == to {
-						to = c.Servers[2]
-					}
-					c.Migrate(slot, to)
-				}
-			}}
-		},
-		"killed": func() redisFault {
-			return redisFault{within: time.Minute, lossy: true, strike: func() { master().Kill9() }}
-		},
-		"frozen": func() redisFault {
-			return redisFault{within: time.Minute, lossy: true, strike: func() { master().Stop() }}
-		},
-	}
-}
-
-func onPair(t *testing.T) (url string, faults map[string]func() redisFault) {
-	p := testkit.StartPair(t)
-	return p.URL(), map[string]func() redisFault{
-		// Sentinel promotes the replica before it tells the primary.
-		"manual": func() redisFault { return redisFault{within: time.Minute, lossy: true, strike: p.Failover} },
-		"killed": func() redisFault {
-			return redisFault{within: time.Minute, lossy: true, strike: func() { p.Primary().Kill9() }}
-		},
-	}
-}
-
-// TestRedisChangesUnderLoad: shards get another server while 400 events a
-// second are published and most readers of the log are idle. Deliveries go on,
-// the ledger stays clean, and no gateway is restarted.
-func TestRedisChangesUnderLoad(t *testing.T) {
+// TestClusterChangesUnderLoad: shards get another server while 1,000 events a
+// second are published to half of the groups and the other half's readers are
+// idle. Deliveries go on, the ledger stays clean, and no gateway is restarted.
+func TestClusterChangesUnderLoad(t *testing.T) {
+	onlyOnce(t)
 	t.Parallel()
-	for topology, start := range map[string]func(*testing.T) (string, map[string]func() redisFault){"cluster": onCluster, "sentinel": onPair} {
-		t.Run(topology, func(t *testing.T) {
-			t.Parallel()
-			names := []string{"manual", "killed"}
-			if topology == "cluster" {
-				names = []string{"slots move", "killed", "frozen"}
-			}
-			for _, name := range names {
-				t.Run(name, func(t *testing.T) {
-					t.Parallel()
-					url, faults := start(t)
-					underLoad(t, url, faults[name]())
-				})
-			}
-		})
+	const timeout = 2 * time.Second // cluster-node-timeout
+	c := testkit.StartCluster(t, 3, 1)
+	slot := c.SlotOf("{18}") // of group 0
+	var old *testkit.Redis
+	master := func() *testkit.Redis { old = c.MasterOf(slot); return old }
+	settled := func() {
+		testkit.Eventually(t, "the old master follows", func() bool { return old.Role() == "slave" })
+		old.AwaitLink("up")
+		c.AwaitWell()
 	}
+	underLoad(t, c.URL(), []change{
+		{name: "slots move", within: 2 * time.Second, strike: func() {
+			for _, tag := range []string{"{18}", "{3}", "{61}"} {
+				slot, masters := c.SlotOf(tag), c.Servers[:3]
+				c.Migrate(slot, masters[(slices.Index(masters, c.MasterOf(slot))+1)%3])
+			}
+		}},
+		{name: "by hand", within: time.Second, strike: func() { c.Failover(c.ReplicaOf(master())) }, mend: settled},
+		{name: "killed", within: timeout + 3*time.Second, lossy: true, strike: func() { master().Kill9() },
+			mend: func() { old.Start(); settled() }},
+		{name: "frozen", within: timeout + 3*time.Second, lossy: true, strike: func() { master().Stop() },
+			mend: func() { old.Cont(); settled() }},
+	})
 }
 
-func underLoad(t *testing.T, url string, fault redisFault) {
+// TestPairChangesUnderLoad is the same with Sentinels.
+func TestPairChangesUnderLoad(t *testing.T) {
+	onlyOnce(t)
+	t.Parallel()
+	const down = time.Second // down-after-milliseconds
+	p := testkit.StartPair(t)
+	var old *testkit.Redis
+	primary := func() *testkit.Redis { old = p.Primary(); return old }
+	follow := func() {
+		p.AwaitPrimary(p.Other(old))
+		old.Follow(p.Other(old))
+	}
+	underLoad(t, p.URL(), []change{
+		// Sentinel promotes the replica before it tells the primary.
+		{name: "by hand", within: time.Second, lossy: true, mend: follow, strike: func() {
+			next := p.Other(primary())
+			p.Sentinels[0].Do("SENTINEL", "FAILOVER", testkit.MasterSet)
+			p.AwaitPrimary(next)
+		}},
+		{name: "killed", within: down + 3*time.Second, lossy: true, strike: func() { primary().Kill9() },
+			mend: func() { old.Start(); follow() }},
+		{name: "frozen", within: down + 3*time.Second, lossy: true, strike: func() { primary().Stop() },
+			mend: func() { old.Cont(); follow() }},
+	})
+}
+
+// ofSomeGroups are devices in shards of every other group of a cluster.
+func ofSomeGroups(n int) (names []string) {
+	for i := 0; len(names) < n; i++ {
+		if name := fmt.Sprint("pos-", i); testkit.Shard(name, 64)%2 == 0 {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func underLoad(t *testing.T, url string, changes []change) {
+	const rate = 1000
 	var gateways []*testkit.Gateway
 	for range 2 {
 		gateways = append(gateways, program.StartGateway(t, args("--log", url, "--failover", "evidence")...))
 	}
 	var turn atomic.Int64
-	ledger := testkit.NewLedger("pos", 20) // in some of the shards: the others' readers are idle
+	var lossy atomic.Bool
+	ledger := testkit.NewLedgerOf(ofSomeGroups(50))
 	ledger.Justify(func(r client.Resync) error {
-		if !fault.lossy || r.Reason != "log-rewound" {
+		if !lossy.Load() || r.Reason != "log-rewound" {
 			return fmt.Errorf("resync %s", r.Reason)
 		}
 		return nil
@@ -97,46 +116,45 @@ func underLoad(t *testing.T, url string, fault redisFault) {
 	published := make(chan struct{})
 	go func() {
 		defer close(published)
-		ledger.Publish(ctx, func() string { return gateways[0].Backend }, 400)
+		ledger.Publish(ctx, func() string { return gateways[0].Backend }, rate)
 	}()
 	further := func(n int) {
 		t.Helper()
-		before := ledger.Finished()
-		testkit.Eventually(t, "further events are delivered", func() bool { return ledger.Finished() >= before+n })
+		want := ledger.Acked() + n // each device has its turn: all of them go on
+		testkit.Eventually(t, "further events are delivered", func() bool { return ledger.Finished() >= want })
 	}
-	further(400)
-	stalls := watchStalls(ctx, ledger)
-	fault.strike()
-	further(800)
+	moves := func() (least float64) {
+		least = gateways[0].Metric("downlink_redis_moves_total")
+		return min(least, gateways[1].Metric("downlink_redis_moves_total"))
+	}
+	further(rate / 2)
+	for _, c := range changes {
+		lossy.Store(c.lossy)
+		before := moves()
+		ledger.Stall()
+		c.strike()
+		testkit.Eventually(t, "the gateways have noticed", func() bool { return moves() > before })
+		further(rate / 2)
+		worst, allowed := ledger.Stall(), c.within
+		t.Logf("%s: a device got nothing for %v; resyncs so far %v", c.name, worst.Round(time.Millisecond), ledger.Resyncs())
+		if !*strict {
+			allowed += busy
+		}
+		if worst > allowed {
+			t.Errorf("%s: a device got nothing for %v, allowed are %v", c.name, worst, allowed)
+		}
+		if c.mend != nil {
+			c.mend()
+		}
+	}
 	stop()
 	<-published
-	worst := <-stalls
 	events := ledger.Settle(t)
-	t.Logf("%d events; the longest time without a delivery was %v; resyncs %v", events, worst, ledger.Resyncs())
-	if worst > fault.within {
-		t.Errorf("nothing was delivered for %v, allowed are %v", worst, fault.within)
-	}
 	finish()
-}
-
-// watchStalls measures the longest time without a delivery, until ctx ends.
-func watchStalls(ctx context.Context, ledger *testkit.Ledger) <-chan time.Duration {
-	out := make(chan time.Duration, 1)
-	go func() {
-		worst, last, since := time.Duration(0), ledger.Finished(), time.Now()
-		tick := time.NewTicker(5 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				out <- worst
-				return
-			case <-tick.C:
-				if n := ledger.Finished(); n != last {
-					worst, last, since = max(worst, time.Since(since)), n, time.Now()
-				}
-			}
+	t.Logf("%d events", events)
+	for _, g := range gateways {
+		if status, _ := testkit.Get(t, g.Backend+"/readyz"); status != 200 {
+			t.Errorf("a gateway isn't ready: %d", status)
 		}
-	}()
-	return out
+	}
 }
