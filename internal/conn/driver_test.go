@@ -90,6 +90,7 @@ func eachDriver(t *testing.T, limits Ordinary, test func(t *testing.T, o *office
 	for name, make := range makers {
 		for _, secure := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s,TLS=%v", name, secure), func(t *testing.T) {
+				t.Parallel()
 				driver, err := make(limits)
 				if err != nil {
 					t.Fatal(err)

@@ -199,6 +199,7 @@ func TestExplainTellsOfPages(t *testing.T) {
 
 // TestExplainSaysHowFarBehind: of a device that takes nothing.
 func TestExplainSaysHowFarBehind(t *testing.T) {
+	t.Parallel()
 	o := testOptions(t, "file:"+t.TempDir())
 	g := run(t, o)
 	ctx, cancel := context.WithCancel(t.Context())

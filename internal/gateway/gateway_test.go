@@ -83,6 +83,7 @@ func run(t *testing.T, o Options) *running {
 // TestLedger is the promise under churn: devices reconnect in a loop while
 // events are published; nothing is lost, repeated or out of order.
 func TestLedger(t *testing.T) {
+	t.Parallel()
 	seconds := 8 * time.Second
 	logs := map[string]func(t *testing.T) []string{
 		"embedded": func(t *testing.T) []string { return []string{"file:" + t.TempDir()} },
@@ -93,6 +94,7 @@ func TestLedger(t *testing.T) {
 	}
 	for name, urls := range logs {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			var gateways []*running
 			for _, url := range urls(t) {
 				o := testOptions(t, url)
@@ -142,6 +144,7 @@ func TestPublishReachesADeviceOnAnotherGateway(t *testing.T) {
 }
 
 func TestStartsWhileRedisIsAway(t *testing.T) {
+	t.Parallel()
 	redis := testkit.StartRedis(t)
 	redis.Kill9()
 	g, err := New(testOptions(t, redis.URL()))
@@ -222,6 +225,7 @@ func TestStopEndsStreamsInOrder(t *testing.T) {
 // A client of the devices' port that doesn't finish its request costs no
 // publisher the answer: its time to stop is its own.
 func TestStopAnswersPublishersWhileADeviceHangs(t *testing.T) {
+	t.Parallel()
 	o := testOptions(t, "file:"+t.TempDir())
 	o.ShutdownTimeout = 3 * time.Second
 	g := run(t, o)
@@ -275,6 +279,7 @@ func TestStopAnswersPublishersWhileADeviceHangs(t *testing.T) {
 // TestLogMadeAnewWithOtherSettings: a gateway whose log was flushed and made anew
 // by one with other settings ends, and says both values; it would be deaf.
 func TestLogMadeAnewWithOtherSettings(t *testing.T) {
+	t.Parallel()
 	redis := testkit.StartRedis(t)
 	g, err := New(testOptions(t, redis.URL()))
 	if err != nil {

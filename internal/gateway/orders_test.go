@@ -135,6 +135,7 @@ func TestOrdersReachEveryGateway(t *testing.T) {
 // comes later lets nobody in who was revoked, also when the order has left the
 // window long ago.
 func TestRevokedBeforeTheFirstDevice(t *testing.T) {
+	t.Parallel()
 	for name, url := range map[string]string{"embedded": "file:" + t.TempDir(), "redis": testkit.StartRedis(t).URL()} {
 		t.Run(name, func(t *testing.T) {
 			o := testOptions(t, url)
@@ -201,6 +202,7 @@ func TestRedisThatForgets(t *testing.T) {
 // TestRevokedWhileItComesIn: whoever asks at the same moment escapes neither
 // the door nor the end.
 func TestRevokedWhileItComesIn(t *testing.T) {
+	t.Parallel()
 	g := run(t, testOptions(t, "file:"+t.TempDir()))
 	for range 30 {
 		ordered := make(chan struct{})

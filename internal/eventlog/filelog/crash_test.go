@@ -72,6 +72,7 @@ func appendUntilKilled() {
 // TestKill kills a process that writes, twenty times at a random moment, and
 // holds the log to what it had said.
 func TestKill(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("starts twenty processes")
 	}

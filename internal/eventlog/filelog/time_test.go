@@ -139,6 +139,7 @@ func TestManyNotesArePruned(t *testing.T) {
 // TestIdempotencyKeysLeave: with their entries, and not while newer entries
 // stand on the key.
 func TestIdempotencyKeysLeave(t *testing.T) {
+	t.Parallel()
 	c := &clock{}
 	o := testOptions(t)
 	o.Now, o.Window = c.now, time.Minute
