@@ -17,7 +17,7 @@ func main() {
 	check := flag.Bool("check", false, "write nothing; fail if a page differs from the code")
 	root := flag.String("root", ".", "the repository's root")
 	flag.Parse()
-	if err := run(*root, *check); err != nil {
+	if err := run(*root, *check, pages()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -40,11 +40,11 @@ func pages() []page {
 	}
 }
 
-// run writes the pages, or compares them.
-func run(root string, check bool) error {
+// run writes pages, or compares them.
+func run(root string, check bool, pages []page) error {
 	dir := filepath.Join(root, "docs")
 	var differ []error
-	for _, p := range pages() {
+	for _, p := range pages {
 		path := filepath.Join(dir, p.name)
 		want, err := p.text(root)
 		if err != nil {

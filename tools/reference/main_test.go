@@ -12,7 +12,7 @@ import (
 )
 
 func TestPagesAreWhatTheCodeSays(t *testing.T) {
-	if err := run("../..", true); err != nil {
+	if err := run("../..", true, pages()); err != nil {
 		t.Error(err)
 	}
 }
@@ -30,15 +30,15 @@ func TestAChangedPageIsFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var all []page
 	for _, p := range pages() {
-		want, err := p.text("../..")
-		if err != nil {
-			t.Fatal(err)
+		if p.name != "reference/command-line.md" { // builds the program
+			all = append(all, page{p.name, func(string) ([]byte, error) { return p.text("../..") }})
 		}
-		got, err := os.ReadFile(filepath.Join(root, "docs", p.name))
-		if same := err == nil && string(got) == string(want); same == (p.name == "reference/errors.md") {
-			t.Errorf("%s: same is %v", p.name, same)
-		}
+	}
+	err = run(root, true, all)
+	if err == nil || strings.Count(err.Error(), "isn't what the code says") != 1 || !strings.Contains(err.Error(), "reference/errors.md") {
+		t.Errorf("%v", err)
 	}
 }
 
