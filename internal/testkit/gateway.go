@@ -31,31 +31,54 @@ func (p Program) Limited(descriptors int) Program {
 
 // Build builds the program with the race detector into a directory of the
 // caller's. It is slow for the first time on a machine; call it from TestMain.
-func Build(dir string) (Program, error) { return build(dir, "-race") }
+func Build(dir string) (Program, error) { return build(dir, "race", "-race") }
 
 // BuildPlain builds the program as users get it, for benchmarks.
-func BuildPlain(dir string) (Program, error) { return build(dir) }
+func BuildPlain(dir string) (Program, error) { return build(dir, "plain") }
 
-func build(dir string, flags ...string) (Program, error) {
+// build builds where the next test binary finds the work done, and copies from
+// there: who builds after a change replaces nothing that a test runs.
+func build(dir, kind string, flags ...string) (Program, error) {
 	_, file, _, _ := runtime.Caller(0)
 	p := Program{root: filepath.Join(filepath.Dir(file), "..", ".."), path: filepath.Join(dir, "downlink")}
-	args := append(append([]string{"build"}, flags...), "-o", p.path, "./cmd/downlink")
+	shared := filepath.Join(p.root, "bin", "test", kind)
+	if err := os.MkdirAll(shared, 0o755); err != nil {
+		return Program{}, err
+	}
+	lock, err := os.OpenFile(filepath.Join(shared, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return Program{}, err
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return Program{}, fmt.Errorf("waiting for others that build the program: %w", err)
+	}
+	binary := filepath.Join(shared, "downlink")
+	args := append(append([]string{"build"}, flags...), "-o", binary, "./cmd/downlink")
 	cmd := exec.Command("go", args...)
 	cmd.Dir = p.root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return Program{}, fmt.Errorf("building the program: %w\n%s", err, out)
 	}
-	return p, nil
+	content, err := os.ReadFile(binary)
+	if err != nil {
+		return Program{}, err
+	}
+	return p, os.WriteFile(p.path, content, 0o755)
 }
 
-// Command is a run of the program, not started.
+// Command is a run of the program, not started. It goes on after a data race,
+// which fails the test, and doesn't wait a second before it ends, as programs
+// with the race detector do.
 func (p Program) Command(args ...string) *exec.Cmd {
 	p.touchSources()
+	cmd := exec.Command(p.path, args...)
 	if p.descriptors > 0 {
 		shell := []string{"-c", `ulimit -n "$0" && exec "$@"`, strconv.Itoa(p.descriptors), p.path}
-		return exec.Command("sh", append(shell, args...)...)
+		cmd = exec.Command("sh", append(shell, args...)...)
 	}
-	return exec.Command(p.path, args...)
+	cmd.Env = append(os.Environ(), "GORACE=halt_on_error=0 atexit_sleep_ms=0")
+	return cmd
 }
 
 // touchSources looks at everything that the program is built from: go test
@@ -98,7 +121,6 @@ func (p Program) StartGateway(tb testing.TB, args ...string) *Gateway {
 func (p Program) LaunchGateway(tb testing.TB, args ...string) *Gateway {
 	tb.Helper()
 	cmd := p.Command(append([]string{"serve", "--listen", "127.0.0.1:0", "--backend-listen", "127.0.0.1:0", "--drain-wait", "0s"}, args...)...)
-	cmd.Env = append(os.Environ(), "GORACE=halt_on_error=0")
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		tb.Fatal(err)
