@@ -36,7 +36,7 @@ func serve(loader *config.Loader, c *config.Config, version string, out io.Write
 		return err
 	}
 	defer tellEnd(ctx, logger)()
-	logger.Info(gateway.DrainTerms(o))
+	logger.Info("how long going out of service takes", "terms", gateway.DrainTerms(o))
 	return g.Run(ctx)
 }
 
