@@ -1,0 +1,332 @@
+package chart
+
+import (
+	"flag"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"helm.sh/helm/v4/pkg/chart/v2/lint"
+	"helm.sh/helm/v4/pkg/chart/v2/lint/support"
+
+	"downlink/internal/config"
+
+	apps "k8s.io/api/apps/v1"
+	core "k8s.io/api/core/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	psa "k8s.io/pod-security-admission/api"
+	psapolicy "k8s.io/pod-security-admission/policy"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// TestGolden: what a change of the chart changes in a cluster shows in a review.
+func TestGolden(t *testing.T) {
+	for name, values := range cases(t) {
+		r := install(t, name, values)
+		var b strings.Builder
+		for _, template := range slices.Sorted(maps.Keys(r.manifests)) {
+			if template == "dashboard.yaml" || template == "prometheusrule.yaml" {
+				continue // whole files, which have their own tests
+			}
+			b.WriteString("# " + template + "\n" + strings.TrimSpace(r.manifests[template]) + "\n---\n")
+		}
+		b.WriteString("# NOTES.txt\n" + regexp.MustCompile(`(?m)^`).ReplaceAllString(strings.TrimSpace(r.notes), "# ") + "\n")
+		file := filepath.Join("testdata/golden", name+".yml")
+		if *update {
+			if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if diff := cmp.Diff(read(t, file), b.String()); diff != "" {
+			t.Errorf("%s (go test -update writes it anew):\n%s", file, diff)
+		}
+	}
+}
+
+// TestLint is "helm lint" with each set of values.
+func TestLint(t *testing.T) {
+	for name, values := range cases(t) {
+		for _, m := range lint.RunAll(chartDir, values, namespace).Messages {
+			if m.Severity > support.InfoSev {
+				t.Errorf("%s: %s", name, m)
+			}
+		}
+	}
+}
+
+// TestBadValues: each file says in its first line what the user must be told.
+func TestBadValues(t *testing.T) {
+	files, err := filepath.Glob("testdata/bad/*.yml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no values in testdata/bad: %v", err)
+	}
+	for _, file := range files {
+		first, _, _ := strings.Cut(read(t, file), "\n")
+		want, is := strings.CutPrefix(first, "# ")
+		if !is {
+			t.Errorf("%s doesn't begin with what is to be said", file)
+			continue
+		}
+		_, _, err := render(t, valuesOf(t, file))
+		if err == nil {
+			t.Errorf("%s can be installed", file)
+			continue
+		}
+		for part := range strings.SplitSeq(want, " … ") {
+			if !strings.Contains(err.Error(), part) {
+				t.Errorf("%s: nothing says %q:\n%v", file, part, err)
+			}
+		}
+	}
+}
+
+// TestEveryProblemAtOnce: nobody wants to install five times to learn five things.
+func TestEveryProblemAtOnce(t *testing.T) {
+	_, _, err := render(t, map[string]any{"limits": map[string]any{"drain_rate": 5}})
+	if err == nil {
+		t.Fatal("nothing is missing")
+	}
+	for _, word := range []string{"image.repository", "there is no log", "config.auth is missing", "config.backend_auth is missing", "drain.reconnectsPerSecond"} {
+		if !strings.Contains(err.Error(), word) {
+			t.Errorf("%q is missing in:\n%v", word, err)
+		}
+	}
+}
+
+// TestSettingsAreAccepted by the gateway itself.
+func TestSettingsAreAccepted(t *testing.T) {
+	for name, values := range cases(t) {
+		r := install(t, name, values)
+		dir := t.TempDir()
+		text := strings.ReplaceAll(settings(t, r), "/etc/downlink/", dir+"/")
+		files(t, dir)
+		file := filepath.Join(dir, "downlink.yml")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var environ []string
+		for _, e := range only[*apps.Deployment](t, r).Spec.Template.Spec.Containers[0].Env {
+			if e.Name == "DOWNLINK_LOG" {
+				environ = append(environ, "DOWNLINK_LOG=redis://redis:6379")
+			}
+		}
+		if _, err := config.Load([]string{"--config", file}, environ); err != nil {
+			t.Errorf("%s: %v\n%s", name, err, text)
+		}
+	}
+}
+
+// files are what the Secrets of the test cases hold.
+func files(t *testing.T, dir string) {
+	t.Helper()
+	cert, key := selfSigned(t)
+	for name, text := range map[string]string{
+		"devices/secret":      strings.Repeat("s", 32) + "\n",
+		"publishers/list.yml": "- name: erp\n  sha256: 2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b\n  devices: [\"*\"]\n",
+		"tls/tls.crt":         cert,
+		"tls/tls.key":         key,
+	} {
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func selfSigned(t *testing.T) (cert, key string) {
+	t.Helper()
+	dir := t.TempDir()
+	cmd := exec.Command("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1",
+		"-subj", "/CN=gateway", "-keyout", filepath.Join(dir, "key"), "-out", filepath.Join(dir, "cert"))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return read(t, filepath.Join(dir, "cert")), read(t, filepath.Join(dir, "key"))
+}
+
+// TestSettingsOfTheChart are settings that there are, and limits that may change
+// while a gateway runs are what the chart's page says.
+func TestSettingsOfTheChart(t *testing.T) {
+	known := make(map[string]bool)
+	for _, k := range config.Keys() {
+		known[k.Name] = true
+	}
+	owned := regexp.MustCompile(`(?m)^  "([a-z_]+)" "`).FindAllStringSubmatch(read(t, chartDir+"/templates/_check.tpl"), -1)
+	if len(owned) < 8 {
+		t.Fatalf("found %d settings of the chart's", len(owned))
+	}
+	for _, m := range owned {
+		if !known[m[1]] {
+			t.Errorf("the chart keeps %s for itself, and there is no such setting", m[1])
+		}
+	}
+}
+
+// TestPodsAreRestricted by the Pod Security Standards' strictest profile.
+func TestPodsAreRestricted(t *testing.T) {
+	evaluator, err := psapolicy.NewEvaluator(psapolicy.DefaultChecks(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	restricted := psa.LevelVersion{Level: psa.LevelRestricted, Version: psa.LatestVersion()}
+	for name, values := range cases(t) {
+		r := install(t, name, values)
+		d := only[*apps.Deployment](t, r)
+		pods := map[string]core.PodTemplateSpec{"gateway": d.Spec.Template}
+		for _, p := range all[*core.Pod](r) {
+			pods["test"] = core.PodTemplateSpec{ObjectMeta: p.ObjectMeta, Spec: p.Spec}
+		}
+		for which, pod := range pods {
+			result := psapolicy.AggregateCheckResults(evaluator.EvaluatePod(restricted, &pod.ObjectMeta, &pod.Spec))
+			if !result.Allowed {
+				t.Errorf("%s: %s: %s", name, which, result.ForbiddenDetail())
+			}
+			for _, c := range pod.Spec.Containers {
+				if ro := c.SecurityContext.ReadOnlyRootFilesystem; ro == nil || !*ro {
+					t.Errorf("%s: %s can write into its image", name, which)
+				}
+			}
+		}
+	}
+}
+
+// TestObjectsFindEachOther: selectors, ports, mounts and names fit together.
+func TestObjectsFindEachOther(t *testing.T) {
+	for name, values := range cases(t) {
+		r := install(t, name, values)
+		d := only[*apps.Deployment](t, r)
+		pod := d.Spec.Template
+		selects := func(what string, selector labels.Selector) {
+			if !selector.Matches(labels.Set(pod.Labels)) {
+				t.Errorf("%s: %s doesn't select the gateways", name, what)
+			}
+			for _, test := range all[*core.Pod](r) {
+				if selector.Matches(labels.Set(test.Labels)) {
+					t.Errorf("%s: %s selects the pod of helm test", name, what)
+				}
+			}
+		}
+		selects("the Deployment", asSelector(t, d.Spec.Selector))
+		ports := map[string]bool{}
+		for _, p := range pod.Spec.Containers[0].Ports {
+			ports[p.Name] = true
+		}
+		for _, s := range all[*core.Service](r) {
+			selects("Service "+s.Name, labels.SelectorFromSet(s.Spec.Selector))
+			for _, p := range s.Spec.Ports {
+				if !ports[p.TargetPort.StrVal] {
+					t.Errorf("%s: Service %s leads to port %q, which there isn't", name, s.Name, p.TargetPort.StrVal)
+				}
+			}
+		}
+		volumes := map[string]bool{}
+		for _, v := range pod.Spec.Volumes {
+			volumes[v.Name] = true
+			if v.Secret == nil && v.ConfigMap == nil && v.EmptyDir == nil && v.PersistentVolumeClaim == nil {
+				t.Errorf("%s: volume %s is nothing", name, v.Name)
+			}
+		}
+		for _, m := range pod.Spec.Containers[0].VolumeMounts {
+			if !volumes[m.Name] {
+				t.Errorf("%s: there is no volume %s", name, m.Name)
+			}
+		}
+		for _, o := range r.objects {
+			if o.GetNamespace() != namespace {
+				t.Errorf("%s: %s is in namespace %q", name, o.GetName(), o.GetNamespace())
+			}
+			if strings.Contains(o.GetName(), "--") || len(o.GetName()) > 63 {
+				t.Errorf("%s: %s is no good name", name, o.GetName())
+			}
+		}
+	}
+}
+
+func asSelector(t *testing.T, s *meta.LabelSelector) labels.Selector {
+	t.Helper()
+	selector, err := meta.LabelSelectorAsSelector(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return selector
+}
+
+// TestPasswordsStayInSecrets: a URL with one is nowhere else, not in the notes either.
+func TestPasswordsStayInSecrets(t *testing.T) {
+	values := valuesOf(t, "testdata/good/least.yml")
+	values["redis"] = map[string]any{"url": "redis://user:hunter2@redis:6379"}
+	r := install(t, "password", values)
+	for template, text := range r.manifests {
+		if strings.Contains(text, "hunter2") {
+			t.Errorf("%s shows the password", template)
+		}
+	}
+	if strings.Contains(r.notes, "hunter2") {
+		t.Error("the notes show the password")
+	}
+	if got := string(only[*core.Secret](t, r).Data["url"]); got != "redis://user:hunter2@redis:6379" {
+		t.Errorf("the Secret holds %q", got)
+	}
+}
+
+// TestLimitsMakeNoRollout: a change of limits leaves the pods as they are, one of
+// config doesn't.
+func TestLimitsMakeNoRollout(t *testing.T) {
+	template := func(change func(values map[string]any)) core.PodTemplateSpec {
+		values := valuesOf(t, "testdata/good/least.yml")
+		change(values)
+		return only[*apps.Deployment](t, install(t, "change", values)).Spec.Template
+	}
+	before := template(func(map[string]any) {})
+	if diff := cmp.Diff(before, template(func(v map[string]any) { v["limits"] = map[string]any{"accept_rate": 500} })); diff != "" {
+		t.Errorf("a limit makes a rollout:\n%s", diff)
+	}
+	if cmp.Equal(before, template(func(v map[string]any) {
+		config, _ := v["config"].(map[string]any)
+		config["window"] = "30m"
+	})) {
+		t.Error("a setting makes no rollout, and so counts for new pods alone")
+	}
+}
+
+// TestEveryValueIsUsed: a value that nothing looks at would be a promise that is
+// not kept.
+func TestEveryValueIsUsed(t *testing.T) {
+	var templates strings.Builder
+	for _, pattern := range []string{"*.yaml", "*.tpl", "*.txt", "tests/*.yaml"} {
+		files, err := filepath.Glob(filepath.Join(chartDir, "templates", pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			templates.WriteString(read(t, file))
+		}
+	}
+	var walk func(prefix string, values map[string]any)
+	walk = func(prefix string, values map[string]any) {
+		for key, value := range values {
+			name := prefix + "." + key
+			inner, is := value.(map[string]any)
+			used := regexp.MustCompile(regexp.QuoteMeta(".Values"+name) + `\b`).MatchString(templates.String())
+			switch {
+			case is && len(inner) > 0 && name != ".resources" && !strings.HasSuffix(name, "abels"):
+				walk(name, inner)
+			case !used && name != ".config" && name != ".limits":
+				t.Errorf("no template uses %s", strings.TrimPrefix(name, "."))
+			}
+		}
+	}
+	walk("", valuesOf(t, chartDir+"/values.yaml"))
+}
