@@ -1,13 +1,17 @@
 # Everything a contributor runs. CI runs the same targets (.ci/run).
 
 # How long each fuzz target runs, what the benchmarks select, how often they
-# repeat, which commit they are compared with (the last one unless named), and
-# which table of docs/benchmarks.md is measured anew.
+# repeat, which commit they are compared with (the last one unless named), which
+# table of docs/benchmarks.md is measured anew; and for make chaos the topology
+# (docs/reliability.md), how long faults are injected, and the seed (0: a new one).
 FUZZTIME ?= 30s
 BENCH    ?= .
 COUNT    ?= 6
 BASE     ?=
 TABLE    ?= list
+TOPOLOGY ?= sentinel
+TIME     ?= 5m
+SEED     ?= 0
 
 VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS  := -s -w -X main.version=$(VERSION)
@@ -21,7 +25,7 @@ TIMEOUT  := 10m
 DRIVEN   := ./internal/sse ./internal/gateway ./test/e2e
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test lint race fuzz bench bench-peers docs
+.PHONY: help run build test lint race fuzz chaos bench bench-peers docs
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +50,11 @@ race: ## hunt for races: every test twice, in random order, nothing from the cac
 
 fuzz: ## run each fuzz target for FUZZTIME (30s)
 	scripts/fuzz $(FUZZTIME)
+
+chaos: ## inject faults into TOPOLOGY (sentinel) for TIME (5m), drawn from SEED
+	scripts/deps
+	CGO_ENABLED=1 go test -race -count=1 -timeout 0 -v -run '^TestLong$$' ./test/chaos \
+		-chaos.topology $(TOPOLOGY) -chaos.time $(TIME) -chaos.seed $(SEED) $(CHAOS)
 
 bench: ## compare Go benchmarks (BENCH=regexp, COUNT=6) with the last commit, or BASE=commit
 	scripts/bench '$(BENCH)' $(COUNT) $(BASE)
