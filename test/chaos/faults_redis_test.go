@@ -166,8 +166,11 @@ func (p *pairFaults) kill(cut bool) func(*run, *rand.Rand) (time.Duration, func(
 		return between(rng, 0, 5*time.Second), func() {
 			p.pair.AwaitPrimary(next)
 			old.Start() // with all that it had
-			r.chronicle.spare(i, r.nothingLost(i, old, next))
+			spared := r.nothingLost(i, old, next)
 			old.Follow(next)
+			if p.pair.Primary() == next {
+				r.chronicle.spare(i, spared)
+			}
 			r.chronicle.close(i, r.now())
 		}
 	}

@@ -129,11 +129,11 @@ func (r *run) live() {
 	publishing, stop := context.WithCancel(ctx)
 	defer stop()
 	r.home = publishing
-	var devices sync.WaitGroup
-	defer devices.Wait()
+	var others sync.WaitGroup
+	defer others.Wait()
 	defer leave()
 	for _, d := range r.devices {
-		devices.Go(func() { d.connect(ctx) })
+		others.Go(func() { d.connect(ctx) })
 	}
 	testkit.Eventually(r.tb, "every device has got its first position", func() bool {
 		for _, d := range r.devices {
@@ -145,6 +145,9 @@ func (r *run) live() {
 	})
 	published := r.publish(publishing)
 	r.stalls = watchStalls(publishing, r.handled)
+	if r.store.masters != nil {
+		others.Go(func() { r.watchMasters(publishing) })
+	}
 	newSchedule(r).play()
 	stop()
 	await(r.tb, published, "the publishers' last events are accepted")

@@ -18,6 +18,11 @@ type store struct {
 	faults   []kind
 	raw      bool // programs may add entries past the gateways
 
+	// Which servers take writes now, and what replacing one may cost; nil where
+	// none is ever replaced.
+	masters func() string
+	lossy   lossy
+
 	// What an operator's commands go to; nil for the embedded log.
 	server func(shard int) *testkit.Redis // nil while nobody knows
 	key    func(shard int) string
@@ -104,8 +109,12 @@ func list(r *run) *store {
 
 func sentinel(r *run, args []string) *store {
 	pair := testkit.StartPair(r.tb, testkit.RedisConfig("appendonly yes"))
+	for _, s := range pair.Sentinels {
+		s.Do("SENTINEL", "SET", testkit.MasterSet, "down-after-milliseconds", "2500")
+	}
 	p := &pairFaults{pair: pair, lossy: lossy{args}}
 	return &store{
+		masters: func() string { return named(pair) }, lossy: p.lossy,
 		gateways: 3, raw: slices.Contains(args, "cautious") && !slices.Contains(args, "replicas:1"),
 		door:   func() (string, *testkit.Proxy) { return pair.URL(), nil },
 		faults: slices.Concat(p.kinds(), handFaults()),
@@ -132,8 +141,12 @@ func clusterTags() []int { return []int{18, 3, 61, 58, 19, 2, 60, 59, 102, 1, 63
 
 func cluster(r *run, args []string) *store {
 	c := testkit.StartCluster(r.tb, 3, 1)
+	for _, s := range c.Servers {
+		s.Do("CONFIG", "SET", "cluster-node-timeout", "3000")
+	}
 	f := &clusterFaults{cluster: c, lossy: lossy{args}}
 	return &store{
+		masters: func() string { return mastersOf(c) }, lossy: f.lossy,
 		gateways: 3,
 		door:     func() (string, *testkit.Proxy) { return c.URL(), nil },
 		faults:   slices.Concat(f.kinds(), handFaults()),
