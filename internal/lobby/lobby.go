@@ -12,6 +12,7 @@
 package lobby
 
 import (
+	"container/list"
 	"io"
 	"net/netip"
 	"sync"
@@ -56,11 +57,12 @@ type Lobby struct {
 	sites   sites
 	rate    pace
 	turns   turns // of those who were refused
+	desk    desk
 }
 
 // New makes a lobby.
 func New(o Options) *Lobby {
-	return &Lobby{opts: o, began: time.Now(), sites: sites{all: make(map[netip.Addr]*site)}}
+	return &Lobby{opts: o, began: time.Now(), sites: sites{all: make(map[netip.Addr]*site)}, desk: newDesk()}
 }
 
 // now is the time since the lobby was made.
@@ -90,6 +92,10 @@ type Guest struct {
 	gone       bool
 	streams    int
 	own        Visit // its only one, unless it makes several at a time
+	working    bool  // uses the processor
+	turn       chan struct{}
+	line       *list.List // in which it waits for its turn
+	place      *list.Element
 }
 
 // Arrive lets a connection in, if need be by cutting others. Nil means that
@@ -122,6 +128,13 @@ func (g *Guest) Sit(c io.Closer) {
 	if g.closer = c; g.streams == 0 && !g.gone {
 		l.queues[g.stage].push(g)
 	}
+}
+
+// Cut reports whether the guest was put out because another needed its room.
+func (g *Guest) Cut() bool {
+	g.lobby.mu.Lock()
+	defer g.lobby.mu.Unlock()
+	return g.cut
 }
 
 // Proxied says that where its requests come from is for a header to say.
@@ -191,6 +204,7 @@ func (l *Lobby) waitLocked(g *Guest) {
 // unwaitLocked takes a guest out of those.
 func (l *Lobby) unwaitLocked(g *Guest) {
 	l.queues[g.stage].remove(g)
+	l.desk.leave(g)
 	l.waiting--
 	l.opts.Metrics.waiting.Set(float64(l.waiting))
 	if g.from != nil {

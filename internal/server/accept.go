@@ -26,6 +26,7 @@ type limited struct {
 	net.Listener
 	lobby   *lobby.Lobby
 	reserve *reserve
+	cutting chan struct{} // holds one for each connection that is being cut
 }
 
 // Accept implements net.Listener. It fails only once the listener is closed.
@@ -41,7 +42,7 @@ func (l limited) Accept() (net.Conn, error) {
 		}
 		failed = 0
 		if guest := l.lobby.Arrive(addressOf(c.RemoteAddr())); guest != nil {
-			return seat(c, guest), nil
+			return l.seat(c, guest), nil
 		}
 		c.Close()
 	}
@@ -86,24 +87,37 @@ type limitedConn struct {
 	net.Conn
 	accepted net.Conn // what Conn was at first
 	guest    *lobby.Guest
+	cutting  chan struct{}
 	detached atomic.Bool
+	shaking  bool // its TLS handshake is being done, by whoever reads
 }
 
 // seat makes a guest's connection, which may be cut from now on.
-func seat(c net.Conn, guest *lobby.Guest) *limitedConn {
-	l := &limitedConn{Conn: c, accepted: c, guest: guest}
-	guest.Sit((*cuttable)(l))
-	return l
+func (l limited) seat(c net.Conn, guest *lobby.Guest) *limitedConn {
+	seated := &limitedConn{Conn: c, accepted: c, guest: guest, cutting: l.cutting}
+	guest.Sit((*cuttable)(seated))
+	return seated
 }
 
 // cuttable is a limitedConn as whoever cuts it sees it, who doesn't wait for
 // what its owner does with Conn.
 type cuttable limitedConn
 
+// Close implements io.Closer. Closing waits until whoever reads has noticed, which
+// on a busy machine takes longer than accepting should.
 func (c *cuttable) Close() error {
-	defer c.guest.Leave()
-	return c.accepted.Close()
+	c.guest.Leave()
+	c.cutting <- struct{}{}
+	go func() {
+		_ = c.accepted.Close() // there is nobody to tell
+		<-c.cutting
+	}()
+	return nil
 }
+
+// maxCutting is how many connections are being cut at a time: their descriptors
+// aren't free yet.
+const maxCutting = 64
 
 // guestOf is the connection as it was accepted; nil if it wasn't here.
 func guestOf(c net.Conn) *limitedConn {
@@ -112,6 +126,22 @@ func guestOf(c net.Conn) *limitedConn {
 	}
 	l, _ := c.(*limitedConn)
 	return l
+}
+
+// Read implements net.Conn. In a handshake it lets others work while it waits, and
+// waits until it may go on.
+func (c *limitedConn) Read(b []byte) (int, error) {
+	if !c.shaking {
+		return c.Conn.Read(b)
+	}
+	if first, ok := c.Conn.(*begun); !ok || len(first.head) == 0 {
+		c.guest.Rest()
+	}
+	n, err := c.Conn.Read(b)
+	if !c.guest.Work() {
+		return 0, net.ErrClosed
+	}
+	return n, err
 }
 
 func (c *limitedConn) Close() error {

@@ -78,12 +78,21 @@ func (s *secure) serveAll() {
 	}
 }
 
-// shake does a handshake.
+// shake does a handshake. It needs a turn for everything but waiting: a flood's
+// handshakes leave the processor to others.
 func (s *secure) shake(c *limitedConn) {
+	ctx, cancel := context.WithTimeout(s.open, s.patience)
+	defer cancel()
 	over := tls.Server(c, s.config)
-	_ = c.SetDeadline(time.Now().Add(s.patience)) // net/http sets its own
-	if over.HandshakeContext(s.open) == nil {
+	c.shaking = true
+	err := over.HandshakeContext(ctx)
+	c.shaking = false
+	c.guest.Rest()
+	switch {
+	case err == nil:
 		c.guest.Reach(lobby.Secured)
+	case c.guest.Cut():
+		return // closed already, and not for what it did
 	}
 	s.give(over) // the error comes again, to net/http
 }

@@ -196,7 +196,7 @@ func (s *skim) welcome(a *attendant) (*http.Request, *lobby.Guest) {
 		guest.Leave()
 		return nil, nil // the client is gone
 	}
-	s.give(seat(c, guest))
+	s.give(s.seat(c, guest))
 	return nil, nil
 }
 
