@@ -157,6 +157,7 @@ func refusedTokens(t *testing.T, g *guarded) {
 // TestTokensLeaveNoTrace sends tokens in every place and form, and looks for
 // them in everything that the gateway says, while streams are open and after.
 func TestTokensLeaveNoTrace(t *testing.T) {
+	onlyOnce(t)
 	t.Parallel()
 	args := []string{"--log-level", "debug", "--jwt-issuer", "me", "--auth", "tokens", "--device-tokens-file", staticTokens(t, staticToken)}
 	t.Run("TLS", func(t *testing.T) { noTrace(t, startGuarded(t, args...)) })
@@ -275,6 +276,7 @@ func TestFilesAreExchanged(t *testing.T) {
 // TestKeySetThatIsAwayAtFirst: the gateway runs and isn't ready, devices are
 // told to come back; then all is well.
 func TestKeySetThatIsAwayAtFirst(t *testing.T) {
+	onlyOnce(t)
 	t.Parallel()
 	_, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -310,6 +312,7 @@ func TestKeySetThatIsAwayAtFirst(t *testing.T) {
 
 // TestListenWithToken over TLS, and what check says of the files.
 func TestListenWithToken(t *testing.T) {
+	onlyOnce(t)
 	t.Parallel()
 	g := startGuarded(t)
 	file := func(name string) string { return filepath.Join(g.dir, name) }

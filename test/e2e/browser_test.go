@@ -141,6 +141,7 @@ func TestBrowser(t *testing.T) {
 		"terminated": func(g *testkit.Gateway) { g.Terminate() },
 	}
 	t.Run("Redis", func(t *testing.T) {
+		onlyOnce(t)
 		t.Parallel()
 		redis := testkit.StartRedis(t)
 		surviveRestarts(t, redis.URL(), ends, func(n int) message {

@@ -152,6 +152,7 @@ func TestListenerKilled(t *testing.T) {
 // TestWrongUse: what can't work is refused at once, with an exit code and a
 // sentence that says what to do.
 func TestWrongUse(t *testing.T) {
+	onlyOnce(t)
 	t.Parallel()
 	t.Run("plain defaults", func(t *testing.T) {
 		t.Parallel()
@@ -204,6 +205,7 @@ func TestWrongUse(t *testing.T) {
 // TestWrongLog: a gateway whose log isn't its own, or isn't as it believes,
 // refuses to start.
 func TestWrongLog(t *testing.T) {
+	onlyOnce(t)
 	t.Parallel()
 	t.Run("used directory", func(t *testing.T) {
 		t.Parallel()

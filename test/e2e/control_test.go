@@ -92,6 +92,7 @@ func TestRevokedWhileAGatewayIsFrozen(t *testing.T) {
 // TestRevocationLasts: over the crash of every gateway, and of Redis with its
 // append-only file; and while Redis is away.
 func TestRevocationLasts(t *testing.T) {
+	onlyOnce(t)
 	t.Parallel()
 	redis := testkit.StartRedis(t, testkit.RedisConfig("appendonly yes", "appendfsync always"))
 	a, b := program.StartGateway(t, args("--log", redis.URL(), "--publish-timeout", "1s")...), program.StartGateway(t, args("--log", redis.URL(), "--publish-timeout", "1s")...)
@@ -126,6 +127,7 @@ func TestRevocationLasts(t *testing.T) {
 
 // TestRevocationInTheEmbeddedLogLasts over a crash right after the answer.
 func TestRevocationInTheEmbeddedLogLasts(t *testing.T) {
+	onlyOnce(t)
 	t.Parallel()
 	log := "file:" + t.TempDir()
 	g := program.StartGateway(t, args("--log", log)...)

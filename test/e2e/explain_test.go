@@ -102,6 +102,7 @@ func TestExplain(t *testing.T) {
 // TestExplainNeedsAnAdmin: where the back end asks who calls, and TLS vouches for
 // it.
 func TestExplainNeedsAnAdmin(t *testing.T) {
+	onlyOnce(t)
 	t.Parallel()
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }

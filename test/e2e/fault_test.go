@@ -124,6 +124,7 @@ func TestRedisFrozen(t *testing.T) {
 // TestLogReplaced: what happens to the log behind our back is told to the
 // devices within seconds, and nothing has to be restarted.
 func TestLogReplaced(t *testing.T) {
+	onlyOnce(t)
 	t.Parallel()
 	for name, c := range map[string]struct {
 		config []string
@@ -192,6 +193,7 @@ func snapshot(t *testing.T, r *testkit.Redis) {
 
 // TestLogOlderThanItsGateways: producers wrote before any gateway ran.
 func TestLogOlderThanItsGateways(t *testing.T) {
+	onlyOnce(t)
 	t.Parallel()
 	redis := testkit.StartRedis(t)
 	for _, payload := range []string{"one", "two"} {
@@ -209,6 +211,7 @@ func TestLogOlderThanItsGateways(t *testing.T) {
 // TestFutureID: an entry from the far future is delivered, later ones too, and
 // sweeping goes on behind it.
 func TestFutureID(t *testing.T) {
+	onlyOnce(t)
 	t.Parallel()
 	redis := testkit.StartRedis(t)
 	g := program.StartGateway(t, args("--log", redis.URL(), "--window", "1s", "--sweep-interval", "200ms")...)
@@ -225,6 +228,7 @@ func TestFutureID(t *testing.T) {
 
 // TestRubbishInTheLog: what raw writers get wrong is passed over, and forges nothing.
 func TestRubbishInTheLog(t *testing.T) {
+	onlyOnce(t)
 	t.Parallel()
 	redis := testkit.StartRedis(t)
 	g := program.StartGateway(t, args("--log", redis.URL(), "--max-event-bytes", "1KiB")...)

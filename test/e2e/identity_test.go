@@ -353,6 +353,7 @@ func TestProxyInFront(t *testing.T) {
 // tokens are as fast as ever, made-up keys cost a fetch in 10 s, and a key that
 // was replaced under its kid is noticed.
 func TestIssuersThatMisbehave(t *testing.T) {
+	onlyOnce(t)
 	t.Parallel()
 	a, b := testkit.NewIssuer(t, "one"), testkit.NewIssuer(t, "one")
 	const issA, issB = `,"iss":"https://a.example"`, `,"iss":"https://b.example"`
@@ -421,6 +422,7 @@ func TestIssuersThatMisbehave(t *testing.T) {
 
 // TestTokenCommands: what is made is accepted, and why not otherwise.
 func TestTokenCommands(t *testing.T) {
+	onlyOnce(t)
 	t.Parallel()
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }

@@ -136,6 +136,7 @@ func TestALowerLimitEndsNoStream(t *testing.T) {
 // TestWhoWinsAmongLimits: the file, the command line and PATCH, and what a
 // restart forgets; each answer says which value counts, and why.
 func TestWhoWinsAmongLimits(t *testing.T) {
+	onlyOnce(t)
 	t.Parallel()
 	g := startLimited(t, "pending_events: 10\nwrite_timeout: 29s\n", "--accept-rate=1000")
 	out := g.run(0, "--set", "pending_events=20", "--set", "accept_rate=2000", "--set", "pending_bytes=2MiB")
@@ -168,6 +169,7 @@ func TestWhoWinsAmongLimits(t *testing.T) {
 
 // TestAWrongFileChangesNothing, and says so until it is right again.
 func TestAWrongFileChangesNothing(t *testing.T) {
+	onlyOnce(t)
 	t.Parallel()
 	g := startLimited(t, "streams_per_device: 3\n")
 	g.reload("streams_per_device: 5\nstreams_per_devise: 6\n")
@@ -236,6 +238,7 @@ func TestEventSizeIsChangedWhileItRuns(t *testing.T) {
 // TestPublishRates: who is too fast is told when to come back, by header and in
 // a batch's line, and others go on.
 func TestPublishRates(t *testing.T) {
+	onlyOnce(t)
 	t.Parallel()
 	g := startLimited(t, "")
 	g.run(0, "--set", "publish_rate_per_device=1")
@@ -279,6 +282,7 @@ func TestPublishRates(t *testing.T) {
 
 // TestHangupWithoutAFile: SIGHUP ends no gateway that has nothing to read again.
 func TestHangupWithoutAFile(t *testing.T) {
+	onlyOnce(t)
 	t.Parallel()
 	g := program.StartGateway(t, args("--log", "file:"+t.TempDir())...)
 	s := testkit.Open(t, g.Device+"/events?device=a", "")

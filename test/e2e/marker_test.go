@@ -18,6 +18,7 @@ import (
 // and its tools say, while all is well, while it isn't, and after.
 // TestTokensLeaveNoTrace has more of devices' tokens.
 func TestSecretsLeaveNoTrace(t *testing.T) {
+	onlyOnce(t)
 	t.Parallel()
 	const marker = "M4RK3R"
 	redis := testkit.StartRedis(t, testkit.RedisUser("gateway", marker, "~* &* +@all"))

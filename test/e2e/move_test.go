@@ -66,6 +66,7 @@ func arrive(t *testing.T, g, other *testkit.Gateway, n int) *traveller {
 // and wakes in the moment in which the device asks it. Whether it reads the
 // log or answers the device first is chance, so it is done many times.
 func TestMoveToAGatewayThatWakes(t *testing.T) {
+	onlyOnce(t)
 	t.Parallel()
 	redis := testkit.StartRedis(t)
 	a := program.StartGateway(t, args("--log", redis.URL())...)
@@ -106,6 +107,7 @@ func ask(t *testing.T, g *testkit.Gateway, device, cursor string) *testkit.Strea
 // TestMoveToAGatewayBehind: the other gateway's tail is held up, and nothing
 // else of it. It can judge the cursor, which is ahead of all that it has read.
 func TestMoveToAGatewayBehind(t *testing.T) {
+	onlyOnce(t)
 	t.Parallel()
 	redis := testkit.StartRedis(t)
 	proxy := testkit.StartProxy(t, redis.Addr())
@@ -135,6 +137,7 @@ func TestMoveToAGatewayBehind(t *testing.T) {
 // TestMoveToAGatewayCutOff: the other gateway's whole link to Redis is held
 // up. The device waits there, and gets what it misses once the link is back.
 func TestMoveToAGatewayCutOff(t *testing.T) {
+	onlyOnce(t)
 	t.Parallel()
 	for name, mend := range map[string]func(*testkit.Proxy){
 		"the link recovers": (*testkit.Proxy).Resume,

@@ -128,6 +128,7 @@ func TestPayloads(t *testing.T) {
 	t.Parallel()
 	const room = "3MiB" // a JSON payload is longer than the text in it
 	t.Run("Redis", func(t *testing.T) {
+		onlyOnce(t)
 		t.Parallel()
 		redis := testkit.StartRedis(t)
 		g := program.StartGateway(t, args("--log", redis.URL(), "--max-event-bytes", room)...)

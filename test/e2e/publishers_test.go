@@ -70,6 +70,7 @@ const asJSON = "Content-Type: application/json"
 // TestPublishers: nobody publishes more than the token allows, by any way
 // through the gateway, and what is open and what isn't is as documented.
 func TestPublishers(t *testing.T) {
+	onlyOnce(t)
 	t.Parallel()
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -168,6 +169,7 @@ func openAndNot(t *testing.T, g *testkit.Gateway) {
 
 // TestBackendOverTLS, by the tools and their token.
 func TestBackendOverTLS(t *testing.T) {
+	onlyOnce(t)
 	t.Parallel()
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -208,6 +210,7 @@ func TestBackendOverTLS(t *testing.T) {
 // TestOpenBackendIsRefused: who starts a gateway that anybody could publish
 // through has to say so.
 func TestOpenBackendIsRefused(t *testing.T) {
+	onlyOnce(t)
 	t.Parallel()
 	r := program.Run(t, "", "serve", "--listen", "127.0.0.1:0", "--backend-listen", "0.0.0.0:0", "--log", "file:"+t.TempDir())
 	if r.Code != 2 || !strings.Contains(r.Err, "--insecure-open-backend") {

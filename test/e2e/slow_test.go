@@ -146,9 +146,10 @@ func (p *printed) line(line string) {
 func TestFrozenDevice(t *testing.T) {
 	t.Parallel()
 	t.Run("Redis", func(t *testing.T) {
+		onlyOnce(t)
 		t.Parallel()
 		redis := testkit.StartRedis(t)
-		freezeDevice(t, flood{log: redis.URL(), events: 1700, publish: addFlood(redis), mayGrow: 32 << 20})
+		freezeDevice(t, flood{log: redis.URL(), events: 800, publish: addFlood(redis), mayGrow: 32 << 20})
 	})
 	t.Run("embedded", func(t *testing.T) {
 		t.Parallel()
@@ -255,7 +256,11 @@ func TestReplayFollowsTheSocket(t *testing.T) {
 			t.Errorf("%v sessions counted as stalled", ends)
 		}
 	}
-	t.Run("Redis", func(t *testing.T) { t.Parallel(); replay(t, testkit.StartRedis(t).URL()) })
+	t.Run("Redis", func(t *testing.T) {
+		onlyOnce(t)
+		t.Parallel()
+		replay(t, testkit.StartRedis(t).URL())
+	})
 	t.Run("embedded", func(t *testing.T) { t.Parallel(); replay(t, "file:"+t.TempDir()) })
 }
 
