@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net/http"
 	"os"
@@ -235,35 +236,61 @@ func TestDrainTakenBack(t *testing.T) {
 	run(1, "can't be reached")
 }
 
-// TestEveryTransportEndsInOrder: HTTP/2, HTTP/1.0 and a device that reads nothing.
+// TestEveryTransportEndsInOrder: HTTP/1.1 and HTTP/2, with TLS and without, beside a
+// device that takes nothing, and one that waits for a log that doesn't answer.
 func TestEveryTransportEndsInOrder(t *testing.T) {
 	t.Parallel()
-	g := program.StartGateway(t, args("--log", "file:"+t.TempDir(), "--drain-rate", "50", "--write-timeout", "2s")...)
-	protocols := new(http.Protocols)
-	protocols.SetUnencryptedHTTP2(true)
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, g.Device+"/events?device=h2", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	h2 := testkit.Send(t, &http.Transport{Protocols: protocols}, req)
-	h2.Until("data: ")
-	deaf := testkit.Open(t, g.Device+"/events?device=deaf", "")
-	deaf.Until("data: ")
-	plain := testkit.Open(t, g.Device+"/events?device=plain", "")
-	plain.Until("data: ")
-	for range 4 { // more than the kernel takes
-		publish(t, g, "deaf", strings.Repeat("x", 1<<20))
-	}
-	began := time.Now()
-	g.Signal(syscall.SIGTERM)
-	for name, s := range map[string]*testkit.Stream{"HTTP/2": h2, "HTTP/1.1": plain} {
-		if rest := s.Rest(); strings.Count(rest, "retry: ") != 2 || !strings.HasSuffix(rest, "\n\n") {
-			t.Errorf("%s ended with %q", name, rest)
+	redis := testkit.StartRedis(t)
+	certs := t.TempDir()
+	testkit.Certificates(t, certs)
+	for name, more := range map[string][]string{
+		"plain": nil,
+		"TLS":   {"--tls-cert-file", filepath.Join(certs, "server.pem"), "--tls-key-file", filepath.Join(certs, "server-key.pem")},
+	} {
+		g := program.StartGateway(t, args(append(more, "--log", redis.URL(), "--drain-rate", "50", "--write-timeout", "2s")...)...)
+		streams := map[string]*testkit.Stream{}
+		ways := map[string]*http.Transport{"HTTP/1.1": speaking(false), "HTTP/2": speaking(true)}
+		open := func(web *http.Transport, device, cursor, until string) *testkit.Stream {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, g.Device+"/events?device="+device, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Last-Event-ID", cursor)
+			s := testkit.Send(t, web.Clone(), req)
+			s.Until(until)
+			return s
 		}
+		for protocol, web := range ways {
+			streams[protocol] = open(web, "idle", "", "data: ")
+			open(web, "deaf", "", "data: ")
+		}
+		for range 4 { // more than the kernel takes
+			publish(t, g, "deaf", strings.Repeat("x", 1<<20))
+		}
+		redis.Stop()
+		for protocol, web := range ways {
+			streams[protocol+", behind"] = open(web, "behind", "1-1", ": downlink") // it must be judged, and can't
+		}
+		began := time.Now()
+		g.Signal(syscall.SIGTERM)
+		for protocol, s := range streams {
+			if rest := s.Rest(); !strings.HasSuffix(rest, "\n\n") || !strings.Contains(rest, "retry: ") {
+				t.Errorf("%s, %s ended with %q", name, protocol, rest)
+			}
+		}
+		if code := g.AwaitExit(); code != 0 || time.Since(began) > 40*time.Second {
+			t.Errorf("%s: exit code %d after %v, with a device that takes nothing", name, code, time.Since(began))
+		}
+		redis.Cont()
 	}
-	if code := g.AwaitExit(); code != 0 || time.Since(began) > 30*time.Second {
-		t.Errorf("exit code %d after %v, with a device that takes nothing", code, time.Since(began))
-	}
+}
+
+func speaking(http2 bool) *http.Transport {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(!http2)
+	protocols.SetHTTP2(http2)
+	protocols.SetUnencryptedHTTP2(http2)
+	return &http.Transport{Protocols: protocols, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // who it is doesn't matter
 }
 
 // TestRoll: three gateways behind a balancer are exchanged one after the other,

@@ -20,7 +20,7 @@ import (
 )
 
 //nolint:gochecknoglobals // as every flag
-var stormDevices = flag.Int("storm.devices", 1500, "devices of the storm; each needs a descriptor in this process, and one in a gateway")
+var stormDevices = flag.Int("storm.devices", 900, "devices of the storm; each needs a descriptor in this process, and one in a gateway")
 
 // A throng is devices that do what they are told: they come back after the last
 // retry that they got.
