@@ -78,9 +78,9 @@ func TestOperatorsAddressesAnswerAsDescribed(t *testing.T) {
 	}
 	profiles := []string{"/debug/pprof/", "/debug/pprof/{profile}", "/debug/pprof/profile", "/debug/pprof/trace"}
 	for _, path := range profiles {
-		ask(path, "", "", "", http.StatusUnauthorized)
-		ask(path, "", erp, "", http.StatusForbidden)
-		ask(path, "", admin, "cross-site", http.StatusForbidden)
+		ask(path, "?seconds=1", "", "", http.StatusUnauthorized)
+		ask(path, "?seconds=1", erp, "", http.StatusForbidden)
+		ask(path, "?seconds=1", admin, "cross-site", http.StatusForbidden)
 	}
 	ask(profiles[0], "", admin, "none", http.StatusOK)
 	ask(profiles[1], "", admin, "", http.StatusOK)
