@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -96,10 +97,70 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// leastRules are the permissions that DESIGN.md asks for.
+// leastRules are the permissions that a gateway needs of one server.
 const leastRules = "~pos-ev:* -@all +hello +ping +select +info +time +exists +unlink " +
 	"+xadd +xread +xrange +xtrim +xdel +xinfo|stream " +
 	"+hset +hget +hgetall +hlen +hmget +hscan +hdel +get +set +eval +evalsha +script|load"
+
+// TestUsersPage: the page for operators says what is tested here.
+func TestUsersPage(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/operate/redis.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Join(strings.Fields(strings.ReplaceAll(string(page), "\\\n", " ")), " ")
+	for _, rules := range []string{leastRules, producerRules} {
+		if !strings.Contains(text, "resetkeys resetchannels "+rules) {
+			t.Errorf("docs/operate/redis.md doesn't say %q", rules)
+		}
+	}
+	for _, more := range strings.Fields(strings.TrimPrefix(everywhereRules, leastRules)) {
+		if !strings.Contains(text, "`"+more+"`") {
+			t.Errorf("docs/operate/redis.md doesn't say %q", more)
+		}
+	}
+}
+
+// producerRules are those of a producer that writes to the log itself.
+const producerRules = "-@all +hello +ping +hmget +xadd +wait " +
+	"%R~pos-ev:meta %W~pos-ev:[0-9] %W~pos-ev:[0-9][0-9]"
+
+// TestProducer: a producer may append, and learn how the log is laid out; it
+// can neither read events nor touch what belongs to the gateways.
+func TestProducer(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	for where, c := range map[string]struct{ rules, stream string }{
+		"alone":   {producerRules, "pos-ev:17"},
+		"cluster": {strings.ReplaceAll(producerRules, "ev:[", "ev:{*}:["), "pos-ev:{3}:17"},
+	} {
+		r.redis.Do(append([]string{"ACL", "SETUSER", where, "on", ">s3cret", "resetkeys", "resetchannels"}, strings.Fields(c.rules)...)...)
+		as := r.redis.Dial()
+		say := func(args ...string) error {
+			as.Send(args...)
+			_, err := as.Reply()
+			return err
+		}
+		xadd := func(key string) []string { return []string{"XADD", key, "*", "dev", "a", "type", "t", "payload", "p"} }
+		for _, may := range [][]string{
+			{"AUTH", where, "s3cret"}, {"HMGET", "pos-ev:meta", "version", "shards"}, xadd(c.stream), {"WAIT", "0", "1"},
+		} {
+			if err := say(may...); err != nil {
+				t.Errorf("%s: %q: %v", where, may, err)
+			}
+		}
+		for _, not := range [][]string{
+			xadd(c.stream + ":gone"), xadd(c.stream + ":revoked"), xadd("pos-ev:meta"), xadd("other:0"),
+			{"XRANGE", c.stream, "-", "+"}, {"XREAD", "STREAMS", c.stream, "0"}, {"XTRIM", c.stream, "MAXLEN", "0"}, {"XDEL", c.stream, "1-1"},
+			{"DEL", c.stream}, {"HSET", "pos-ev:meta", "shards", "8"}, {"HMGET", c.stream + ":sweep", "since"},
+			{"FLUSHALL"}, {"CONFIG", "GET", "*"}, {"PUBLISH", "channel", "message"},
+		} {
+			if err := say(not...); err == nil || !strings.Contains(err.Error(), "NOPERM") {
+				t.Errorf("%s: %q is answered %v", where, not, err)
+			}
+		}
+	}
+}
 
 // TestLeastUserOverTLS does everything as a user who may do nothing else.
 func TestLeastUserOverTLS(t *testing.T) {
