@@ -143,6 +143,17 @@ func (g *Gateway) readAddresses(lines *bufio.Scanner) {
 	}
 }
 
+// Started reports whether the gateway has said where it serves. Until then
+// SIGHUP may end it: the process may not have come to its own code yet.
+func (g *Gateway) Started() bool {
+	select {
+	case <-g.serves:
+		return true
+	default:
+		return false
+	}
+}
+
 // AwaitStarted waits until the gateway says where it serves.
 func (g *Gateway) AwaitStarted() {
 	g.tb.Helper()

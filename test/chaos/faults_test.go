@@ -99,7 +99,7 @@ func rollingRestart(r *run, rng *rand.Rand) (time.Duration, func()) {
 func reload(r *run, rng *rand.Rand) (time.Duration, func()) {
 	m := r.fleet.pick(rng)
 	m.configure(16 << rng.IntN(5))
-	if !m.down {
+	if !m.down && m.process.Started() {
 		m.process.Hangup()
 	}
 	return 0, nil
