@@ -403,8 +403,8 @@ func TestPartitionedPair(t *testing.T) {
 	far.hears(t, "together")
 	near.hears(t, "together")
 	old.Follow(next)
-	replicated.published(t, "not over here")
 	replicated.told(t, "log-rewound") // it has got the entry that wasn't confirmed
+	replicated.published(t, "not over here")
 	replicated.hears(t, "not over here")
 	if old.Holds("e:32", lost) {
 		t.Error("what the smaller side took is there")
