@@ -72,7 +72,7 @@ func (s site) startGateway(l *lab, name, redis string, d duty, flags ...string) 
 	if redis != "" {
 		log = "redis://" + redis
 	}
-	args := []string{"serve", "--listen", listen, "--backend-listen", backend, "--log", log, "--log-level", "warn"}
+	args := []string{"serve", "--listen", listen, "--backend-listen", backend, "--log", log, "--log-level", "warn", "--drain-wait", "0"}
 	if d.jwt {
 		file, err := l.write("secret", secret)
 		if err != nil {
