@@ -62,8 +62,9 @@ type site struct {
 	server func(s *shard) *testkit.Redis // who serves a shard
 }
 
+// startOne is one server, where the log may do no more than it needs to.
 func startOne(tb testing.TB) *site {
-	r := testkit.StartRedis(tb)
+	r := testkit.StartRedis(tb, testkit.RedisUser("gateway", "s3cret", strings.ReplaceAll(leastRules, "~pos-ev:*", "~primary-*")))
 	return &site{url: r.URL(), server: func(*shard) *testkit.Redis { return r }}
 }
 
