@@ -24,8 +24,8 @@ const (
 
 // nearEnd is how long ago a read may have begun that left nothing unread, for
 // the next one to take whatever came since. XREAD takes an entry of each stream
-// at least, however large: over 25 ms that is no more than a server takes in.
-const nearEnd = 25 * time.Millisecond
+// at least, however large: over 50 ms that is no more than a server takes in.
+const nearEnd = 50 * time.Millisecond
 
 // A tail is the connection on which one group's blocking reads wait. Nothing
 // else may use it: Redis answers no other command on it meanwhile.
