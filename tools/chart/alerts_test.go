@@ -44,6 +44,7 @@ func alerts(t *testing.T) []monitoring.Rule {
 
 // TestAlertsByPromtool: their syntax, and when each of them fires.
 func TestAlertsByPromtool(t *testing.T) {
+	t.Parallel()
 	promtool(t, "check", "rules", alertsFile)
 	promtool(t, "test", "rules", alertsTests)
 }
@@ -77,6 +78,7 @@ func TestEveryAlertIsTested(t *testing.T) {
 
 // TestAlertsNameWhatThereIs: metrics, labels, and a section for who is woken.
 func TestAlertsNameWhatThereIs(t *testing.T) {
+	t.Parallel()
 	known, others := documented(t), processMetrics(t)
 	page := read(t, root+"/docs/operate/alerts.md")
 	for _, rule := range alerts(t) {
@@ -98,6 +100,7 @@ func TestAlertsNameWhatThereIs(t *testing.T) {
 // TestDashboard: its queries are well formed, name what there is, and say whose
 // value they show where they don't sum it up.
 func TestDashboard(t *testing.T) {
+	t.Parallel()
 	r := install(t, "full", valuesOf(t, "testdata/good/full.yml"))
 	board := dashboardOf(t, r)
 	known, others := documented(t), processMetrics(t)

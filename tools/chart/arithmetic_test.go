@@ -19,14 +19,11 @@ import (
 // it can close all of its connections at the rate, within its deadline, and that it
 // is killed no earlier. And the chart gives it little more than that.
 func TestTheGatewayCountsTheSame(t *testing.T) {
-	for _, connections := range []int{1, 7, 999, 2500, 5000, 20_000, 50_000, 123_456} {
-		for _, rate := range []int{1, 3, 50, 200, 10_000} {
+	t.Parallel()
+	for _, connections := range []int{1, 7, 999, 2500, 20_000, 123_456} {
+		for i, rate := range []int{7, 50, 200, 10_000} {
 			for _, atOnce := range []int{1, 4} {
-				for _, wait := range []int{0, 15} {
-					if rate >= atOnce && connections/rate < 20_000 {
-						checkArithmetic(t, connections, rate, atOnce, wait)
-					}
-				}
+				checkArithmetic(t, connections, rate, atOnce, 15*(i%2))
 			}
 		}
 	}

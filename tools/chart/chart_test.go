@@ -54,6 +54,7 @@ func TestGolden(t *testing.T) {
 
 // TestLint is "helm lint" with each set of values.
 func TestLint(t *testing.T) {
+	t.Parallel()
 	for name, values := range cases(t) {
 		for _, m := range lint.RunAll(chartDir, values, namespace).Messages {
 			if m.Severity > support.InfoSev {
@@ -65,6 +66,7 @@ func TestLint(t *testing.T) {
 
 // TestBadValues: each file says in its first line what the user must be told.
 func TestBadValues(t *testing.T) {
+	t.Parallel()
 	files, err := filepath.Glob("testdata/bad/*.yml")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no values in testdata/bad: %v", err)
@@ -104,6 +106,7 @@ func TestEveryProblemAtOnce(t *testing.T) {
 
 // TestSettingsAreAccepted by the gateway itself.
 func TestSettingsAreAccepted(t *testing.T) {
+	t.Parallel()
 	for name, values := range cases(t) {
 		r := install(t, name, values)
 		dir := t.TempDir()

@@ -187,6 +187,7 @@ func inImage(t *testing.T, b built, args ...string) *exec.Cmd {
 // TestImageServes: the program runs with nothing but what is in the image and a
 // volume for its log, says that it is well, and ends when it is asked to.
 func TestImageServes(t *testing.T) {
+	t.Parallel()
 	if runtime.GOOS != "linux" {
 		t.Skip("images are for Linux")
 	}
@@ -271,15 +272,9 @@ func (g *running) end(t *testing.T) {
 	}
 }
 
-// processMetrics are the names of what a running gateway shows of itself.
-var scrapeOnce = sync.OnceValue(func() map[string]bool { return map[string]bool{} })
-
+// processMetrics are the names of what a running gateway shows, of itself too.
 func processMetrics(t *testing.T) map[string]bool {
 	t.Helper()
-	found := scrapeOnce()
-	if len(found) > 0 {
-		return found
-	}
 	cmd := exec.Command(image(t).binary, "serve", "--listen", "127.0.0.1:0", "--backend-listen", "127.0.0.1:0", "--log", "file:"+t.TempDir(), "--drain-wait", "0s")
 	g := serve(t, cmd)
 	defer g.end(t)
@@ -292,9 +287,7 @@ func processMetrics(t *testing.T) map[string]bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name := range scraped(string(page)) {
-		found[name] = true
-	}
+	found := scraped(string(page))
 	for _, name := range []string{"sse_active_connections", "downlink_build_info", "go_gc_gomemlimit_bytes"} {
 		if !found[name] {
 			t.Fatalf("a gateway doesn't show %s", name)

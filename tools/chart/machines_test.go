@@ -19,6 +19,7 @@ import (
 
 // TestCompose: the file is what Compose takes, and its parts fit together.
 func TestCompose(t *testing.T) {
+	t.Parallel()
 	dir := root + "/deploy/compose"
 	o, err := cli.NewProjectOptions([]string{dir + "/compose.yml"}, cli.WithWorkingDirectory(dir))
 	if err != nil {
@@ -67,6 +68,7 @@ const unit = root + "/deploy/systemd/downlink.service"
 
 // TestUnit: systemd takes it, and finds it well locked up.
 func TestUnit(t *testing.T) {
+	t.Parallel()
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {
 		t.Skip("no systemd here")

@@ -74,11 +74,12 @@ once, each with what to do.
 - {{ $key }} is in config and in limits: keep it in limits if it may change while the gateways run
 {{- end -}}
 {{- end -}}
-{{- if and (not .Values.config.auth) (not .Values.config.insecure_no_auth) }}
-- config.auth is missing: say how devices prove who they are (docs/operate/auth.md); to try it out, config.insecure_no_auth: true lets everybody be any device
+{{- $none := list "" "none" "[none]" -}}
+{{- if and (has (.Values.config.auth | default "" | toString) $none) (not .Values.config.insecure_no_auth) }}
+- config.auth is missing, or none: say how devices prove who they are (docs/operate/auth.md); to try it out, config.insecure_no_auth: true lets everybody be any device
 {{- end -}}
-{{- if and (not .Values.config.backend_auth) (not .Values.config.insecure_open_backend) }}
-- config.backend_auth is missing: say how publishers prove who they are (docs/operate/publishers.md); where networkPolicy.backendFrom is all the protection that you need, config.insecure_open_backend: true
+{{- if and (has (.Values.config.backend_auth | default "" | toString) $none) (not .Values.config.insecure_open_backend) }}
+- config.backend_auth is missing, or none: say how publishers prove who they are (docs/operate/publishers.md); where networkPolicy.backendFrom is all the protection that you need, config.insecure_open_backend: true
 {{- end -}}
 {{- $paths := list -}}
 {{- range .Values.secretMounts -}}
