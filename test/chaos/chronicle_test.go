@@ -23,6 +23,7 @@ type incident struct {
 	shard   int                  // the one that it concerns; -1: all
 	from    time.Duration        // of the run
 	until   time.Duration        // when it was mended; forever as long as it lasts
+	known   time.Duration        // when the last gateway could know of it, if that is later
 	told    map[int]string       // by shard: one device that was told log-rewound
 	spared  func(shard int) bool // said afterwards: nothing of that shard can be lost
 }
@@ -56,7 +57,7 @@ func newChronicle(window time.Duration) *chronicle {
 func (c *chronicle) open(i *incident, now time.Duration) *incident {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	i.from, i.until, i.told = now, forever, make(map[int]string)
+	i.from, i.until, i.known, i.told = now, forever, 0, make(map[int]string)
 	c.incidents = append(c.incidents, i)
 	return i
 }
@@ -66,6 +67,18 @@ func (c *chronicle) close(i *incident, now time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	i.until = now
+}
+
+// blind notes that a gateway couldn't see the log for a while, until now: it
+// tells devices late what has happened meanwhile, those too that have come since.
+func (c *chronicle) blind(from, now time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, i := range c.incidents {
+		if i.until >= from {
+			i.known = now
+		}
+	}
 }
 
 // spare says, after the fact, which shards can't have lost anything by an
@@ -87,7 +100,7 @@ func (c *chronicle) excuses(device string, shard int, reason event.Reason, since
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, i := range c.incidents {
-		if !i.concerns(shard) || !slices.Contains(i.reasons, reason) || now < i.from || since > i.until+slack {
+		if !i.concerns(shard) || !slices.Contains(i.reasons, reason) || now < i.from || since > max(i.until, i.known)+slack {
 			continue
 		}
 		if reason == event.LogRewound && i.spared != nil && i.spared(shard) {

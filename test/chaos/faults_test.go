@@ -49,25 +49,31 @@ func killGateway(r *run, rng *rand.Rand) (time.Duration, func()) {
 
 func freezeGateway(long bool) func(*run, *rand.Rand) (time.Duration, func()) {
 	return func(r *run, rng *rand.Rand) (time.Duration, func()) {
-		m := r.fleet.pick(rng)
+		m, from := r.fleet.pick(rng), r.now()
 		m.process.Stop()
 		lasts := between(rng, 500*time.Millisecond, 6*time.Second)
 		if long {
 			lasts = overWindow(r, rng)
 		}
-		return lasts, m.process.Cont
+		return lasts, func() {
+			m.process.Cont()
+			r.chronicle.blind(from, r.now())
+		}
 	}
 }
 
 func stallLink(long bool) func(*run, *rand.Rand) (time.Duration, func()) {
 	return func(r *run, rng *rand.Rand) (time.Duration, func()) {
-		m := r.fleet.pick(rng)
+		m, from := r.fleet.pick(rng), r.now()
 		m.link.Stall()
 		lasts := between(rng, 500*time.Millisecond, 6*time.Second)
 		if long {
 			lasts = overWindow(r, rng)
 		}
-		return lasts, m.link.Resume
+		return lasts, func() {
+			m.link.Resume()
+			r.chronicle.blind(from, r.now())
+		}
 	}
 }
 
@@ -85,6 +91,7 @@ func slowLink(r *run, rng *rand.Rand) (time.Duration, func()) {
 // rollingRestart ends each gateway as an update does, and starts it anew.
 func rollingRestart(r *run, rng *rand.Rand) (time.Duration, func()) {
 	for _, m := range r.fleet.members {
+		m.process.AwaitReady()
 		m.down = true
 		if code := m.process.Terminate(); code != 0 {
 			r.chronicle.fault("a gateway that was asked to end did so with code %d:\n%s", code, m.process.Log())

@@ -74,18 +74,6 @@ func (l *lane) lastOwed() int {
 	return 0
 }
 
-// open reports whether an event is under way that may have been stored.
-func (l *lane) open() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for n := len(l.acked); n > 0 && n > len(l.acked)-64; n-- {
-		if l.acked[n-1] == notYet {
-			return true
-		}
-	}
-	return false
-}
-
 // counted is how many events were acknowledged.
 func (l *lane) counted() (events int) {
 	l.mu.Lock()

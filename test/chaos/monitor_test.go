@@ -3,6 +3,7 @@ package chaos
 import (
 	"context"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -54,7 +55,7 @@ func named(pair *testkit.Pair) string {
 	for _, s := range pair.Sentinels {
 		reply, err := s.Try("SENTINEL", "GET-MASTER-ADDR-BY-NAME", testkit.MasterSet)
 		if addr, ok := reply.([]any); err == nil && ok {
-			votes[fmt.Sprint(addr...)]++
+			votes[net.JoinHostPort(fmt.Sprint(addr[0]), fmt.Sprint(addr[1]))]++
 		}
 	}
 	for addr, n := range votes {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"downlink/client"
-	"downlink/internal/event"
 	"downlink/internal/testkit"
 )
 
@@ -71,7 +70,7 @@ func (r *run) begin() {
 	args := []string{
 		"--shards", itoa(shards), "--window", r.window.String(), "--sweep-interval", "1s",
 		"--retry", "200ms", "--keepalive", "1s", "--write-timeout", "5s", "--publish-timeout", "2s",
-		"--shutdown-timeout", "5s", "--hot-window-bytes", "2MiB",
+		"--shutdown-timeout", "3s", "--drain-rate", "500", "--drain-deadline", "10s", "--hot-window-bytes", "2MiB",
 	}
 	r.store, r.loose = newStore(r)
 	args = append(args, r.loose...)
@@ -246,17 +245,6 @@ func (r *run) handled() (events int) {
 		events += n
 	}
 	return events
-}
-
-func (r *run) resyncs() map[event.Reason]int {
-	all := make(map[event.Reason]int)
-	for _, d := range r.devices {
-		_, _, by, _ := d.tally()
-		for reason, n := range by {
-			all[reason] += n
-		}
-	}
-	return all
 }
 
 func await(tb testing.TB, done <-chan struct{}, what string) {

@@ -117,6 +117,15 @@ func TestChecker(t *testing.T) {
 			s.pass(300)
 			s.tell(event.LogRewound, 15)
 		}, ""},
+		"told late by a gateway that was frozen": {func(s *script) {
+			s.strike(true, event.LogRewound)
+			s.tell(event.LogRewound, 5)
+			s.pass(30)
+			s.publish(1)
+			s.get(1)
+			s.chronicle.blind(0, s.at)
+			s.tell(event.LogRewound, 15)
+		}, ""},
 		"told although its shard lost nothing": {func(s *script) {
 			i := s.strike(true, event.LogRewound)
 			s.tell(event.LogRewound, 5)
