@@ -31,22 +31,34 @@ type limited struct {
 
 // Accept implements net.Listener. It fails only once the listener is closed.
 func (l limited) Accept() (net.Conn, error) {
+	c, guest, err := l.next()
+	if err != nil {
+		return nil, err
+	}
+	return l.seat(c, guest), nil
+}
+
+// next is the next connection, which has no seat yet. It fails as Accept does.
+func (l limited) next() (net.Conn, *lobby.Guest, error) {
 	for failed := 0; ; {
 		c, err := l.Listener.Accept()
 		if err != nil {
 			if !l.overcome(err, failed) {
-				return nil, err
+				return nil, nil, err
 			}
 			failed++
 			continue
 		}
 		failed = 0
 		if guest := l.lobby.Arrive(addressOf(c.RemoteAddr())); guest != nil {
-			return l.seat(c, guest), nil
+			return c, guest, nil
 		}
 		c.Close()
 	}
 }
+
+// maxAccepting is how many goroutines wait for connections, at most.
+const maxAccepting = 8
 
 // overcome does something about a connection that couldn't be accepted, for the
 // failed-th time in a row; false: the listener is closed. A descriptor is found

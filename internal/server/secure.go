@@ -42,9 +42,15 @@ func securing(l limited, o Options) listener {
 	return s
 }
 
-// Accept returns connections on which net/http finds the handshake done.
+// Accept returns connections on which net/http finds the handshake done. Several
+// goroutines accept: one would have to wait for the processor behind the handshakes,
+// and everybody else in the kernel's queue, where a flood isn't told from a device.
 func (s *secure) Accept() (net.Conn, error) {
-	return s.remainder.accept(func() { go s.serveAll() })
+	return s.remainder.accept(func() {
+		for range maxAccepting {
+			go s.serveAll()
+		}
+	})
 }
 
 // Close implements net.Listener. It ends handshakes that aren't done.
@@ -58,23 +64,19 @@ func (s *secure) Close() error {
 func (s *secure) serveAll() {
 	var buf [4 << 10]byte // room for the first message of any client that we know
 	for {
-		accepted, err := s.limited.Accept()
+		c, guest, err := s.next()
 		if err != nil {
 			return
 		}
-		c, ok := accepted.(*limitedConn)
-		if !ok { // limited.Accept makes nothing else
-			accepted.Close()
-			continue
-		}
-		// Here, because under a flood it takes a while until shake gets a turn.
+		// Before it can be cut, and before shake gets a turn, which takes a while
+		// under a flood.
 		if head := buf[:glance(c, buf[:])]; len(head) > 0 {
 			if greets(head) {
-				c.guest.Reach(lobby.Greeted)
+				guest.Reach(lobby.Greeted)
 			}
-			c.Replace(&begun{Conn: c.Conn, head: bytes.Clone(head)})
+			c = &begun{Conn: c, head: bytes.Clone(head)}
 		}
-		go s.shake(c)
+		go s.shake(s.seat(c, guest))
 	}
 }
 
@@ -99,8 +101,12 @@ func (s *secure) shake(c *limitedConn) {
 
 // glance reads what a connection has brought, without waiting for more. The kernel
 // has waited for it a little (deferAccept).
-func glance(c syscall.Conn, b []byte) (n int) {
-	raw, err := c.SyscallConn()
+func glance(c net.Conn, b []byte) (n int) {
+	socket, ok := c.(syscall.Conn)
+	if !ok {
+		return 0
+	}
+	raw, err := socket.SyscallConn()
 	if err != nil {
 		return 0
 	}

@@ -169,9 +169,6 @@ func (s *skim) serveAll() {
 	}
 }
 
-// maxAccepting is how many goroutines wait for connections, at most.
-const maxAccepting = 8
-
 // welcome reads a connection's request, if it is plain. Nil: the connection was
 // handed over, or closed.
 func (s *skim) welcome(a *attendant) (*http.Request, *lobby.Guest) {
