@@ -142,6 +142,10 @@ type Inspection struct {
 	// Reason is what State.Judge says of the asked position, with no notes:
 	// empty while whoever had read up to it can go on.
 	Reason event.Reason
+	// Lost says, with LogRewound, that the position itself is evidence: an entry
+	// that was read there, and that the log has neither kept nor swept. Else it is
+	// only in doubt by what is recorded already.
+	Lost bool
 }
 
 // A SweepReport says what one call of Sweep did.

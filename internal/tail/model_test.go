@@ -96,7 +96,8 @@ func (w *world) Inspect(_ context.Context, _ int, positions []event.ID) ([]event
 	for i, pos := range positions {
 		s := &w.shards[i]
 		held := slices.ContainsFunc(s.entries, func(e eventlog.Entry) bool { return e.ID == pos })
-		found[i] = eventlog.Inspection{State: s.state, Reason: s.state.Judge(pos, held, event.ID{})}
+		reason := s.state.Judge(pos, held, event.ID{})
+		found[i] = eventlog.Inspection{State: s.state, Reason: reason, Lost: reason == event.LogRewound && !held}
 	}
 	return found, nil
 }

@@ -134,7 +134,8 @@ func (s *source) Inspect(_ context.Context, _ int, positions []event.ID) ([]even
 		return nil, eventlog.ErrUnavailable
 	}
 	held := slices.ContainsFunc(s.entries, func(e eventlog.Entry) bool { return e.ID == positions[0] })
-	return []eventlog.Inspection{{State: s.state, Reason: s.state.Judge(positions[0], held, event.ID{})}}, nil
+	reason := s.state.Judge(positions[0], held, event.ID{})
+	return []eventlog.Inspection{{State: s.state, Reason: reason, Lost: reason == event.LogRewound && !held}}, nil
 }
 
 func (s *source) Suspect(_ context.Context, _ int, reach event.ID) (eventlog.State, error) {

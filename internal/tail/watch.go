@@ -79,23 +79,22 @@ func (r *reader) inspectLocked(ctx context.Context) error {
 
 // settleLocked acts on what an inspection says of the position pos.
 func (r *reader) settleLocked(ctx context.Context, i int, pos event.ID, found eventlog.Inspection) error {
-	t, state := &r.tracks[i], found.State
-	reason := found.Reason
-	if state.Founded != t.founded {
-		reason = event.LogRewound // another log stands where ours stood
+	t, state, reason := &r.tracks[i], found.State, found.Reason
+	another := state.Founded != t.founded // another log stands where ours stood
+	if another {
+		reason = event.LogRewound
 	}
 	if reason == "" {
-		if reason = t.crossed(state); reason != "" {
-			// What was read since the question was asked isn't sent again.
-			r.tellLocked(i, pos, event.Max(state.Head, t.pos), reason, state)
-			return nil
-		}
+		reason = t.crossed(state)
 	}
 	switch {
-	case reason != "" && pos == state.Head && pos == t.told && state.Founded == t.founded:
+	case another, found.Lost && pos != t.told:
+		return r.reportLossLocked(ctx, i, pos)
+	case found.Reason != "" && pos == state.Head && pos == t.told:
 		// Nothing has come since everybody was told, here.
 	case reason != "":
-		return r.resetLocked(ctx, i, pos, reason, state)
+		r.tellLocked(i, pos, t.onward(pos, state.Head), reason, state)
+		return nil
 	case pos.Less(state.Swept):
 		at, err := r.to.Overtaken(ctx, r.shards[i])
 		if err != nil {
@@ -127,20 +126,29 @@ func (t *track) crossed(state eventlog.State) (reason event.Reason) {
 	return reason
 }
 
-// resetLocked tells a shard's sessions why they can't know what they missed,
-// and goes on from the head. What we know is recorded for the others: a cursor
-// of the lost branch may arrive at any of them, later. It is even if a break
-// puts the position in doubt already: a server that was replaced may have gone
-// on storing after that was told.
-func (r *reader) resetLocked(ctx context.Context, i int, pos event.ID, reason event.Reason, state eventlog.State) error {
-	if reason == event.LogRewound {
-		marked, err := r.source.Suspect(ctx, r.shards[i], pos)
-		if err != nil {
-			return err
-		}
-		state = marked
+// onward is where delivery goes on when everybody at pos is told: at the head;
+// or where a read has got since the question was asked, whose entries aren't
+// sent again. If that is of another branch, the next round finds it.
+func (t *track) onward(pos, head event.ID) event.ID {
+	if t.pos == pos {
+		return head
 	}
-	r.tellLocked(i, pos, state.Head, reason, state)
+	return event.Max(head, t.pos)
+}
+
+// reportLossLocked tells a shard's sessions that the log went back, and goes on
+// from the head. What we know is recorded for the others: a cursor of the lost
+// branch may arrive at any of them, later. It is even if a break puts the
+// position in doubt already: a server that was replaced may have gone on storing
+// after that was told. A position that is in doubt only by what is recorded, or
+// that is where everybody was told, is nothing to record: two gateways would
+// tell each other for ever.
+func (r *reader) reportLossLocked(ctx context.Context, i int, pos event.ID) error {
+	state, err := r.source.Suspect(ctx, r.shards[i], pos)
+	if err != nil {
+		return err
+	}
+	r.tellLocked(i, pos, state.Head, event.LogRewound, state)
 	return nil
 }
 
@@ -194,7 +202,8 @@ func (r *reader) lateLocked(ctx context.Context, i int, state eventlog.State) er
 		return err
 	}
 	if len(page.Entries) == 0 {
-		return r.resetLocked(ctx, i, t.pos, event.WindowExpired, state)
+		r.tellLocked(i, t.pos, state.Head, event.WindowExpired, state)
+		return nil
 	}
 	r.log.Warn("the log moves and the tail doesn't; reading again from the position",
 		"shard", r.shards[i], "position", t.pos, "head", state.Head)

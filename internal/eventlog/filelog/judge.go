@@ -109,7 +109,7 @@ func (l *Log) Inspect(ctx context.Context, group int, positions []event.ID) ([]e
 		if err != nil {
 			return nil, err
 		}
-		found[i] = eventlog.Inspection{State: state, Reason: reasons[0]}
+		found[i] = eventlog.Inspection{State: state, Reason: reasons[0], Lost: reasons[0] == event.LogRewound}
 	}
 	return found, nil
 }

@@ -183,8 +183,8 @@ func (l *Log) inspect(ctx context.Context, h *home, shards []int, positions []ev
 		}
 		state := out[i].State
 		out[i].Reason = state.Judge(positions[i], held, event.ID{})
-		if out[i].Reason == event.LogUncertain && !held && lost(state, positions[i]) {
-			out[i].Reason = event.LogRewound
+		if gone := !held && lost(state, positions[i]); gone && (out[i].Reason == event.LogUncertain || out[i].Reason == event.LogRewound) {
+			out[i].Reason, out[i].Lost = event.LogRewound, true
 		}
 	}
 	return out, nil

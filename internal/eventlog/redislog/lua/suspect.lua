@@ -33,15 +33,16 @@ for _, b in ipairs(list) do
   if b.why == 'w' and cmp(ARGV[1], b.boundary) < 0 then covered = true end
 end
 if known and covered then return state(st) end
+local reach = cap(st.f.head, ARGV[1]) -- once: time goes on while a script runs
 if latest then
   if (latest.why == 'u' and not CAUTIOUS) or late(latest) then -- a suspicion turns out to be true, or there is more
-    latest.boundary = fresh_head(cap(st.f.head, ARGV[1]))
+    latest.boundary = fresh_head(reach)
   end
-  latest.reach = later(latest.reach, cap(latest.boundary, ARGV[1]))
+  latest.reach = later(latest.reach, later(latest.boundary, reach))
   latest.why = 'w'
   write_breaks(st, list)
 else
-  add_break(st, fresh_head(cap(st.f.head, ARGV[1])), ARGV[1], 'w')
+  add_break(st, fresh_head(reach), reach, 'w')
 end
 redis.call('HSET', st.rec, 'lost', later(lost, ARGV[1]))
 flush(st)
