@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -192,9 +193,9 @@ func TestFile(t *testing.T) {
 func TestIsolation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 1000, nil)
-		var away bool
+		var away atomic.Bool
 		cut := func(after time.Duration) func(string) bool {
-			if !away || after != time.Minute {
+			if !away.Load() || after != time.Minute {
 				return nil
 			}
 			return func(device string) bool { return !strings.HasSuffix(device, "7") }
@@ -215,19 +216,19 @@ func TestIsolation(t *testing.T) {
 		if n := f.roster.Len(); n != 1100 {
 			t.Fatalf("%d sessions are left", n)
 		}
-		away = true
+		away.Store(true)
 		f.sleep(4 * time.Second)
 		if n := 1100 - f.roster.Len(); n < 250 || n > 450 || testutil.ToFloat64(f.metrics.Isolated) != 1 {
 			t.Errorf("%d have ended in about 3 s", n)
 		}
-		away = false
+		away.Store(false)
 		f.sleep(2 * time.Second)
 		before := f.roster.Len()
 		f.sleep(10 * time.Second)
 		if n := f.roster.Len(); n != before || testutil.ToFloat64(f.metrics.Isolated) != 0 {
 			t.Errorf("%d sessions are left, it was %d when the log came back", n, before)
 		}
-		away = true
+		away.Store(true)
 		f.sleep(12 * time.Second)
 		if n := f.roster.Len(); n != 200 {
 			t.Errorf("%d sessions are left, 100 of them of another log and 100 younger", n)
