@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+	"time"
 )
 
 // logShards is the number of shards of a log that is created with the defaults.
@@ -12,8 +13,9 @@ const logShards = 64
 
 // readBare starts readers of a log that do what a gateway's tail would do
 // without pacing: one blocking read over all shards, answered with the next
-// event, and at once the next. They run in this process until the lab ends.
-func readBare(l *lab, redis string, readers int) error {
+// event, and the next after a rest, if any. They run in this process until the
+// lab ends.
+func readBare(l *lab, redis string, readers int, rest time.Duration) error {
 	var running sync.WaitGroup
 	for range readers {
 		conn, err := dialRedis(redis)
@@ -21,6 +23,7 @@ func readBare(l *lab, redis string, readers int) error {
 			return err
 		}
 		r := newBareReader(conn)
+		r.rest = rest
 		running.Go(r.run)
 		l.closers = append(l.closers, func() {
 			conn.Close()
@@ -36,7 +39,8 @@ type bareReader struct {
 	conn      *redisConn
 	command   []byte // up to the positions
 	positions []string
-	request   []byte // of the last step, for its room
+	request   []byte        // of the last step, for its room
+	rest      time.Duration // between two steps
 }
 
 // keyPrefix is what the keys of a log with the defaults begin with.
@@ -56,6 +60,7 @@ func newBareReader(conn *redisConn) *bareReader {
 // run reads until the connection is closed.
 func (r *bareReader) run() {
 	for r.step() == nil {
+		time.Sleep(r.rest) //nolint:forbidigo // it is what is measured
 	}
 }
 

@@ -45,7 +45,7 @@ func TestBareReadersEndWithTheLab(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := readBare(l, addr, 3); err != nil {
+	if err := readBare(l, addr, 3, time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -216,13 +216,13 @@ func (s site) fleet(n int) func(*lab) (*target, error) {
 }
 
 // among puts one gateway beside bare readers of its log.
-func (s site) among(readers int) func(*lab) (*target, error) {
+func (s site) among(readers int, rest time.Duration) func(*lab) (*target, error) {
 	return func(l *lab) (*target, error) {
 		t, err := s.fleet(1)(l)
 		if err != nil {
 			return nil, err
 		}
-		return t, readBare(l, strings.TrimPrefix(t.args[1], "redis://"), readers)
+		return t, readBare(l, strings.TrimPrefix(t.args[1], "redis://"), readers, rest)
 	}
 }
 

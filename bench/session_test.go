@@ -118,12 +118,3 @@ func TestCommandLine(t *testing.T) {
 		}
 	}
 }
-
-// TestThePauseIsWhereItIsTakenAway: the compiler is given another text of one
-// line, which must be there.
-func TestThePauseIsWhereItIsTakenAway(t *testing.T) {
-	content, err := os.ReadFile(filepath.Join("..", pauseFile))
-	if err != nil || bytes.Count(content, pauseLine) != 1 {
-		t.Errorf("%q stands %d times in %s, %v", pauseLine, bytes.Count(content, pauseLine), pauseFile, err)
-	}
-}
