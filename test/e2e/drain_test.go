@@ -70,7 +70,7 @@ func unready(t *testing.T, g *testkit.Gateway) time.Time {
 // answer.
 func TestDrainOrder(t *testing.T) {
 	t.Parallel()
-	g := program.StartGateway(t, args("--log", "file:"+t.TempDir(), "--drain-wait", "1500ms", "--drain-rate", "20")...)
+	g := program.StartGateway(t, args("--log", "file:"+t.TempDir(), "--drain-wait", "4s", "--drain-rate", "20")...)
 	const streams = 40
 	all := make([]departure, streams)
 	var devices sync.WaitGroup
@@ -158,7 +158,7 @@ func TestHaste(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g := program.StartGateway(t, args("--log", "file:"+t.TempDir(), "--drain-wait", "60s", "--drain-rate", "1", "--drain-deadline", "2m", "--retry", "100ms")...)
+			g := program.StartGateway(t, args("--log", "file:"+t.TempDir(), "--drain-wait", "60s", "--drain-rate", "1", "--drain-deadline", "2m", "--retry", "100ms", "--keepalive", "1m")...)
 			const streams = 20
 			all := make([]departure, streams)
 			var devices sync.WaitGroup
