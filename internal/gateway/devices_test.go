@@ -201,6 +201,7 @@ func TestExplainTellsOfPages(t *testing.T) {
 func TestExplainSaysHowFarBehind(t *testing.T) {
 	t.Parallel()
 	o := testOptions(t, "file:"+t.TempDir())
+	o.PublishTimeout = time.Minute // it is much for a busy disk
 	g := run(t, o)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

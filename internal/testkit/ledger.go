@@ -73,10 +73,14 @@ func (l *Ledger) Connect(ctx context.Context, where func() string, stay time.Dur
 func (l *Ledger) device(ctx context.Context, i int, where func() string, stay time.Duration) {
 	store := &client.MemoryStore{}
 	first := true
+	leave := func() {} // in a while
 	handler := client.Handler{
 		Event: func(_ context.Context, e client.Event) error { l.finish(i, e); return nil },
 		Resync: func(_ context.Context, r client.Resync) error {
 			l.resynced(i, r, first)
+			if first {
+				leave()
+			}
 			first = false
 			return nil
 		},
@@ -84,7 +88,10 @@ func (l *Ledger) device(ctx context.Context, i int, where func() string, stay ti
 	for ctx.Err() == nil {
 		life, cancel := context.WithCancel(ctx)
 		if stay > 0 {
-			time.AfterFunc(time.Duration(rand.Int64N(int64(2*stay))), cancel)
+			leave = func() { time.AfterFunc(time.Duration(rand.Int64N(int64(2*stay))), cancel) }
+		}
+		if !first { // a busy machine may need longer than that for the first answer
+			leave()
 		}
 		c := &client.Client{URL: where(), Device: l.names[i], Cursors: store, Poll: i%4 == 3}
 		err := c.Run(life, handler)
