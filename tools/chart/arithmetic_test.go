@@ -23,7 +23,9 @@ func TestTheGatewayCountsTheSame(t *testing.T) {
 	for _, connections := range []int{1, 7, 999, 2500, 20_000, 123_456} {
 		for i, rate := range []int{7, 50, 200, 10_000} {
 			for _, atOnce := range []int{1, 4} {
-				checkArithmetic(t, connections, rate, atOnce, 15*(i%2))
+				if connections/(rate/atOnce) < 80_000 { // a day is the most
+					checkArithmetic(t, connections, rate, atOnce, 15*(i%2))
+				}
 			}
 		}
 	}

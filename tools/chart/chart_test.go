@@ -333,3 +333,27 @@ func TestEveryValueIsUsed(t *testing.T) {
 	}
 	walk("", valuesOf(t, chartDir+"/values.yaml"))
 }
+
+// TestExampleOfTheChartsPage: who copies it can install it.
+func TestExampleOfTheChartsPage(t *testing.T) {
+	_, rest, _ := strings.Cut(read(t, chartDir+"/README.md"), "\n## Install\n")
+	_, rest, _ = strings.Cut(rest, "```yaml\n")
+	example, _, found := strings.Cut(rest, "```")
+	if !found {
+		t.Fatal("there is no example")
+	}
+	file := filepath.Join(t.TempDir(), "values.yaml")
+	if err := os.WriteFile(file, []byte(example), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := install(t, "the page's example", valuesOf(t, file))
+	pod := only[*apps.Deployment](t, r).Spec.Template.Spec
+	for _, v := range pod.Volumes {
+		if v.Secret != nil && !strings.Contains(rest, " secret generic "+v.Secret.SecretName+" ") {
+			t.Errorf("the page makes no Secret %s", v.Secret.SecretName)
+		}
+	}
+	if pod.Containers[0].Lifecycle == nil {
+		t.Error("the example has no preStop")
+	}
+}

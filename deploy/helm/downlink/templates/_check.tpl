@@ -100,6 +100,9 @@ once, each with what to do.
 {{- if lt (int (include "downlink.graceSeconds" .)) (int (include "downlink.leastGraceSeconds" .)) }}
 - terminationGracePeriodSeconds {{ .Values.terminationGracePeriodSeconds }} is too small; a gateway needs {{ include "downlink.graceArithmetic" . }}. Leave it out, or make it shorter by more drain.reconnectsPerSecond or fewer connectionsPerGateway
 {{- end -}}
+{{- if gt (int (include "downlink.graceSeconds" .)) 86400 }}
+- a gateway would take {{ include "downlink.graceSeconds" . }} s to leave, and a day (86400 s) is the most that it can be told; set more drain.reconnectsPerSecond or fewer connectionsPerGateway
+{{- end -}}
 {{- if gt (int .Values.autoscaling.minReplicas) (int .Values.autoscaling.maxReplicas) }}
 - autoscaling.minReplicas ({{ .Values.autoscaling.minReplicas }}) is more than autoscaling.maxReplicas ({{ .Values.autoscaling.maxReplicas }})
 {{- end -}}
