@@ -114,7 +114,7 @@ func TestUsersPage(t *testing.T) {
 			t.Errorf("docs/operate/redis.md doesn't say %q", rules)
 		}
 	}
-	for _, more := range strings.Fields(strings.TrimPrefix(everywhereRules, leastRules)) {
+	for more := range strings.FieldsSeq(strings.TrimPrefix(everywhereRules, leastRules)) {
 		if !strings.Contains(text, "`"+more+"`") {
 			t.Errorf("docs/operate/redis.md doesn't say %q", more)
 		}
