@@ -20,6 +20,7 @@ type incident struct {
 	reasons []event.Reason       // that devices may be told
 	loses   bool                 // events may be gone, and be stored anew by a repeat
 	keeps   bool                 // but none that was acknowledged
+	expired bool                 // only cursors that are older than the window are in doubt
 	shard   int                  // the one that it concerns; -1: all
 	from    time.Duration        // of the run
 	until   time.Duration        // when it was mended; forever as long as it lasts
@@ -101,6 +102,9 @@ func (c *chronicle) excuses(device string, shard int, reason event.Reason, since
 	defer c.mu.Unlock()
 	for _, i := range c.incidents {
 		if !i.concerns(shard) || !slices.Contains(i.reasons, reason) || now < i.from || since > max(i.until, i.known)+slack {
+			continue
+		}
+		if i.expired && now-since < c.window {
 			continue
 		}
 		if reason == event.LogRewound && i.spared != nil && i.spared(shard) {

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"time"
 
+	"downlink/internal/event"
+	"downlink/internal/eventlog"
 	"downlink/internal/testkit"
 )
 
@@ -44,6 +46,18 @@ func killGateway(r *run, rng *rand.Rand) (time.Duration, func()) {
 	return between(rng, 0, 3*time.Second), func() {
 		m.launch()
 		m.down = false
+		r.restarted()
+	}
+}
+
+// restarted counts restarts of the embedded log. It remembers sixteen, so after
+// more a cursor that has left the window may lie where nobody knows.
+func (r *run) restarted() {
+	if r.topology != "embedded" {
+		return
+	}
+	if r.starts++; r.starts > eventlog.MaxBreaks {
+		r.chronicle.open(&incident{kind: "many restarts", shard: -1, reasons: []event.Reason{event.LogRewound}, expired: true}, r.now())
 	}
 }
 
@@ -99,6 +113,7 @@ func rollingRestart(r *run, rng *rand.Rand) (time.Duration, func()) {
 		m.launch()
 		m.process.AwaitReady()
 		m.down = false
+		r.restarted()
 	}
 	return 0, nil
 }

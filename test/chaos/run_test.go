@@ -40,6 +40,7 @@ type run struct {
 	lanes     []*lane
 	stalls    *stalls
 	done      map[string]int // faults by kind
+	starts    int            // of the embedded log
 	loose     []string       // settings of the gateways that the seed chose
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 
 	"downlink/internal/event"
 )
@@ -18,7 +19,13 @@ type tap struct {
 
 // RoundTrip implements http.RoundTripper.
 func (t *tap) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := t.Transport.RoundTrip(req)
+	var conn httptrace.GotConnInfo
+	trace := &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) { conn = got }}
+	resp, err := t.Transport.RoundTrip(req.WithContext(httptrace.WithClientTrace(req.Context(), trace)))
+	if err == nil && resp.StatusCode == http.StatusBadRequest {
+		t.fault("%s: %s with %v was answered 400 with %v; its connection was used before: %t, and idle for %v",
+			t.device, req.URL, req.Header, resp.Header, conn.Reused, conn.IdleTime)
+	}
 	if err != nil || resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/event-stream" {
 		return resp, err
 	}
