@@ -86,8 +86,10 @@ func (r *Redis) Holds(key, id string) bool {
 	return len(entries) > 0
 }
 
-// AllowReplicas takes CutReplicas back.
+// AllowReplicas takes CutReplicas back, but for SYNC: a replica that was denied
+// PSYNC a moment ago would go on with that, as those before Redis 2.8 did, and
+// would never confirm anything.
 func (r *Redis) AllowReplicas() {
 	r.tb.Helper()
-	r.Do("ACL", "SETUSER", "default", "+psync", "+sync")
+	r.Do("ACL", "SETUSER", "default", "+psync")
 }
