@@ -28,6 +28,7 @@ func Shard(device string, shards int) int { return event.Shard(device, shards) }
 // polls.
 type Ledger struct {
 	names []string
+	web   *http.Client // nil: each device its own
 
 	mu       sync.Mutex
 	acked    []int // highest number that was acknowledged, by device
@@ -93,7 +94,7 @@ func (l *Ledger) device(ctx context.Context, i int, where func() string, stay ti
 		if !first { // a busy machine may need longer than that for the first answer
 			leave()
 		}
-		c := &client.Client{URL: where(), Device: l.names[i], Cursors: store, Poll: i%4 == 3}
+		c := &client.Client{URL: where(), Device: l.names[i], Cursors: store, Poll: i%4 == 3, HTTPClient: l.web}
 		err := c.Run(life, handler)
 		if life.Err() == nil {
 			l.fault("%s: the client gave up: %v", l.names[i], err)
@@ -324,6 +325,9 @@ func (l *Ledger) Settle(tb testing.TB) (events int) {
 	}
 	return events
 }
+
+// Through lets all devices connect by one client. Call it before Connect.
+func (l *Ledger) Through(web *http.Client) { l.web = web }
 
 // Justify lets resyncs pass that it returns nil for. Call it before Connect.
 func (l *Ledger) Justify(rule func(client.Resync) error) { l.justify = rule }

@@ -15,20 +15,27 @@ type process struct {
 	name    string
 	cmd     *exec.Cmd
 	watcher *watcher
+	group   bool // it leads a group of processes, which end with it
 	exited  chan struct{}
 	output  *output // standard error
 }
 
-// start starts cmd; read reads its output to the end, and may be nil.
+// start starts cmd; read reads its output to the end, and may be nil. What leads
+// a group (Setpgid) is killed with all of it.
 func start(tb testing.TB, name string, cmd *exec.Cmd, read func()) *process {
 	tb.Helper()
 	p := &process{tb: tb, name: name, cmd: cmd, output: &output{}, exited: make(chan struct{})}
+	p.group = cmd.SysProcAttr != nil && cmd.SysProcAttr.Setpgid
 	cmd.Stderr = p.output
 	if err := cmd.Start(); err != nil {
 		tb.Fatalf("starting the %s: %v", name, err)
 	}
 	var err error
-	if p.watcher, err = watch(cmd.Process.Pid); err != nil {
+	victim := cmd.Process.Pid
+	if p.group {
+		victim = -victim
+	}
+	if p.watcher, err = watch(victim); err != nil {
 		_ = cmd.Process.Kill()
 		tb.Fatal(err)
 	}
@@ -57,6 +64,9 @@ func (p *process) Hangup() { p.signal(syscall.SIGHUP) }
 // Kill9 ends the process as a crash would.
 func (p *process) Kill9() {
 	p.watcher.dismiss()
+	if p.group && !p.Exited() {
+		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+	}
 	_ = p.cmd.Process.Kill()
 	<-p.exited
 }

@@ -7,13 +7,14 @@ import (
 )
 
 // A watcher is a shell that waits for its input to end and then kills one
-// process. The input ends when this process does, however it dies, so no
+// process, or a group of them. The input ends when this process does, however it dies, so no
 // server outlives a test binary that was killed or ran out of time.
 type watcher struct {
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
 }
 
+// watch watches a process or, by its negative number, a group.
 func watch(pid int) (*watcher, error) {
 	cmd := exec.Command("/bin/sh", "-c", fmt.Sprintf("read -r line; kill -9 %d", pid))
 	stdin, err := cmd.StdinPipe()
