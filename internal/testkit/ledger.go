@@ -42,6 +42,8 @@ type Ledger struct {
 	resyncs  map[string]int            // by reason, the first of each device left out
 	justify  func(client.Resync) error // nil: no resync is justified
 	owed     map[int]string            // gaps that a resync has to follow, by device
+
+	watch func(device int, s client.Status) // nil: nobody
 }
 
 // NewLedger makes a ledger of devices with the given prefix.
@@ -86,6 +88,9 @@ func (l *Ledger) device(ctx context.Context, i int, where func() string, stay ti
 			return nil
 		},
 	}
+	if l.watch != nil {
+		handler.Status = func(s client.Status) { l.watch(i, s) }
+	}
 	for ctx.Err() == nil {
 		life, cancel := context.WithCancel(ctx)
 		if stay > 0 {
@@ -94,7 +99,7 @@ func (l *Ledger) device(ctx context.Context, i int, where func() string, stay ti
 		if !first { // a busy machine may need longer than that for the first answer
 			leave()
 		}
-		c := &client.Client{URL: where(), Device: l.names[i], Cursors: store, Poll: i%4 == 3, HTTPClient: l.web}
+		c := &client.Client{URL: where(), Device: l.names[i], Cursors: store, Poll: i%4 == 3 && l.watch == nil, HTTPClient: l.web}
 		err := c.Run(life, handler)
 		if life.Err() == nil {
 			l.fault("%s: the client gave up: %v", l.names[i], err)
@@ -331,6 +336,10 @@ func (l *Ledger) Through(web *http.Client) { l.web = web }
 
 // Justify lets resyncs pass that it returns nil for. Call it before Connect.
 func (l *Ledger) Justify(rule func(client.Resync) error) { l.justify = rule }
+
+// Watch has f told of every beginning and end of a device's stream, on the
+// device's goroutine. No device polls then. Call it before Connect.
+func (l *Ledger) Watch(f func(device int, s client.Status)) { l.watch = f }
 
 // Resyncs counts the resyncs after each device's first, by reason.
 func (l *Ledger) Resyncs() map[string]int {
