@@ -219,12 +219,19 @@ func (p *pipe) repeat(ctx context.Context, h *home, cmds []rueidis.Completed, at
 }
 
 // teach sends the whole script where the server didn't know it, and so did
-// nothing: it was restarted since, or this is the first time.
+// nothing: it was restarted since, or this is the first time. Behind an append
+// that failed nothing is sent, or it would come out of the batch's order: a
+// server that was loading its data has refused the first ones, and the script.
 func (p *pipe) teach(ctx context.Context, replies []rueidis.RedisResult) []rueidis.RedisResult {
 	var cmds []rueidis.Completed
 	var at []int
+	failed := slices.IndexFunc(replies, func(r rueidis.RedisResult) bool { return r.Error() != nil && !noScript(r.Error()) })
 	for _, o := range p.once {
-		if noScript(replies[o.at].Error()) {
+		switch {
+		case !noScript(replies[o.at].Error()):
+		case failed >= 0 && failed < o.at:
+			replies[o.at] = replies[failed]
+		default:
 			cmds = append(cmds, appendScript.whole(p.node.client.B(), o.keys, o.args))
 			at = append(at, o.at)
 		}
