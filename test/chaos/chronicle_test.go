@@ -76,7 +76,7 @@ func (c *chronicle) blind(from, now time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, i := range c.incidents {
-		if i.until >= from {
+		if i.until >= from-5*time.Second { // it may not have looked yet
 			i.known = now
 		}
 	}

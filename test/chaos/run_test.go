@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"downlink/client"
+	"downlink/internal/event"
 	"downlink/internal/testkit"
 )
 
@@ -59,6 +60,9 @@ func newRun(tb testing.TB, s settings) *run {
 
 func (r *run) now() time.Duration { return time.Since(r.began) }
 
+// stored is when an ID was given out: all processes have one clock.
+func (r *run) stored(id event.ID) time.Duration { return time.UnixMilli(int64(id.Ms)).Sub(r.began) }
+
 // front is the address of a gateway for devices, backend one for publishers.
 func (r *run) front(rng *rand.Rand) string {
 	return "http://" + r.fleet.pick(rng).front.Addr()
@@ -98,7 +102,7 @@ func (r *run) people() {
 		}
 		r.lanes = append(r.lanes, mine...)
 		d := &device{
-			witness: newWitness(name, shard, r.chronicle, append(mine, all)...), run: r,
+			witness: newWitness(name, shard, r.chronicle, r.stored, append(mine, all)...), run: r,
 			rng: rand.New(rand.NewPCG(r.seed, uint64(i))), manner: mannerOf(i),
 		}
 		d.client = client.Client{Device: name, Cursors: &client.MemoryStore{}, Silence: 4 * time.Second, Poll: i%12 == 7}

@@ -19,7 +19,8 @@ type script struct {
 
 func newScript() *script {
 	own := &lane{name: "own", target: "pos", shard: 3}
-	s := &script{own: own, witness: newWitness("pos", 3, newChronicle(20*time.Second), own), at: time.Second}
+	s := &script{own: own, at: time.Second}
+	s.witness = newWitness("pos", 3, newChronicle(20*time.Second), func(event.ID) time.Duration { return s.at }, own)
 	s.tell(event.NoCursor, 1)
 	return s
 }
@@ -145,7 +146,7 @@ func TestChecker(t *testing.T) {
 			s.publish(1)
 			s.pass(21)
 			s.tell(event.WindowExpired, 5)
-			s.pass(1)
+			s.pass(5)
 			s.tell(event.WindowExpired, 15)
 		}, "unjustified resync window-expired"},
 		"expired, and stored after a resync": {func(s *script) {

@@ -19,6 +19,7 @@ type witness struct {
 	device    string
 	shard     int
 	chronicle *chronicle
+	stored    func(event.ID) time.Duration // when an ID was given out; a slow device gets it late
 
 	mu       sync.Mutex
 	lanes    map[string]*progress
@@ -36,14 +37,14 @@ type progress struct {
 	lane    *lane
 	last    int           // all up to here is finished, or known by a resync
 	covered int           // what the full state of the last resync told
-	told    time.Duration // when that was
+	told    time.Duration // from when on events may be in entries after it
 	seen    int           // the last one that came
 	debt    int           // the lowest number that is missing, and the device wasn't told; 0: none
 	since   time.Duration
 }
 
-func newWitness(device string, shard int, c *chronicle, lanes ...*lane) *witness {
-	w := &witness{device: device, shard: shard, chronicle: c, lanes: map[string]*progress{}, resyncs: map[event.Reason]int{}}
+func newWitness(device string, shard int, c *chronicle, stored func(event.ID) time.Duration, lanes ...*lane) *witness {
+	w := &witness{device: device, shard: shard, chronicle: c, stored: stored, lanes: map[string]*progress{}, resyncs: map[event.Reason]int{}}
 	for _, l := range lanes {
 		w.lanes[l.name] = &progress{lane: l}
 	}
@@ -133,7 +134,7 @@ func (w *witness) resync(reason event.Reason, id event.ID, now time.Duration) {
 	w.cursor, w.cursorAt = id, now
 	for _, p := range w.lanes {
 		p.last = max(p.last, p.lane.begun())
-		p.covered, p.told, p.debt = p.last, now, 0
+		p.covered, p.told, p.debt = p.last, min(now, w.stored(id))-time.Second, 0
 	}
 }
 
