@@ -333,6 +333,7 @@ func TestIdleForHours(t *testing.T) {
 // TestNewReplicationID: a server that nobody has replicated for an hour gives
 // itself a new replication ID. It lost nothing.
 func TestNewReplicationID(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, nil, testkit.RedisConfig("repl-backlog-ttl 1"))
 	first, last := r.app("a"), r.app("a")
 	replica := r.replica()
