@@ -158,6 +158,9 @@ func (d *diagnosis) layout(ctx context.Context, g *guard) {
 		return // no log is there yet
 	}
 	for i, s := range g.want {
+		if i == 0 && readable(stored[0], d.log.opts.format) {
+			continue
+		}
 		if stored[i] != s.value {
 			d.problem(FoundLayout, n.addr,
 				fmt.Sprintf("the log there was created with %s %s, and this configuration says %s", s.name, orNone(stored[i]), orNone(s.value)),

@@ -63,6 +63,10 @@ func TestDiagnose(t *testing.T) {
 			open(t, *o)
 			o.Shards = 8
 		}, "layout!"},
+		"the format before": {sound(), func(t *testing.T, _ *testkit.Redis, o *Options) {
+			open(t, *o)
+			o.format = formatVersion + 1
+		}, ""},
 		"a replica": {sound(), func(t *testing.T, r *testkit.Redis, _ *Options) {
 			r.Follow(testkit.StartRedis(t))
 		}, "is-a-replica!"},

@@ -27,7 +27,7 @@ const (
 // A guard is the hash that says how a log is laid out. There is one at each
 // server, and one in a cluster.
 type guard struct {
-	// Set at construction.
+	// Set at construction, and by Open before anybody else looks.
 	home *home
 	want []setting
 	// asserted is when the guard was last looked at, in Unix nanoseconds.
@@ -53,7 +53,7 @@ func (l *Log) settings(index int) []setting {
 		tags = strings.Join(tagsOf(l.groupCount()), ",")
 	}
 	return []setting{
-		{"version", strconv.Itoa(formatVersion), "format version"},
+		{"version", strconv.Itoa(l.opts.format), "format version"},
 		{"shards", strconv.Itoa(l.opts.Shards), "shards"},
 		{"list", list, "list of servers"},
 		{"servers", count, "number of servers"},
@@ -63,33 +63,49 @@ func (l *Log) settings(index int) []setting {
 	}
 }
 
-// assert writes a guard if there is none, and compares.
-func (l *Log) assert(ctx context.Context, g *guard) error {
+// adopt is the first look at a guard. A log keeps the format that it was made
+// with until everybody who uses it knows the next one: who finds the format
+// before its own also writes the guard anew as that, or a flush in the middle of
+// an upgrade would shut the older gateways out.
+func (l *Log) adopt(ctx context.Context, g *guard) error {
+	stored, err := l.assert(ctx, g)
+	if err == nil {
+		g.want[0].value = stored[0]
+	}
+	return err
+}
+
+// readable reports whether a program that writes a format reads the stored one.
+func readable(stored string, format int) bool {
+	version, err := strconv.Atoi(stored)
+	return err == nil && version >= 1 && (version == format || version == format-1)
+}
+
+// assert writes a guard if there is none, compares, and returns what stands
+// there of each setting.
+func (l *Log) assert(ctx context.Context, g *guard) ([]string, error) {
 	var args []string
 	for _, s := range g.want {
 		args = append(args, s.field, s.value)
 	}
 	reply, err := g.home.eval(ctx, callCheck, metaScript, []string{l.opts.Prefix + ":meta"}, args)
 	if err != nil {
-		return fmt.Errorf("reading the log's guard %s:meta: %w", l.opts.Prefix, err)
+		return nil, fmt.Errorf("reading the log's guard %s:meta: %w", l.opts.Prefix, err)
 	}
 	stored, err := texts(reply, len(g.want))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	g.asserted.Store(time.Now().UnixNano())
 	for i, s := range g.want {
-		if i == 0 {
-			version, _ := strconv.Atoi(stored[0])
-			if version >= 1 && version <= formatVersion && version >= formatVersion-1 {
-				continue
-			}
+		if i == 0 && readable(stored[0], l.opts.format) {
+			continue
 		}
 		if stored[i] != s.value {
-			return l.mismatch(g, s.name, orNone(stored[i]), orNone(s.value))
+			return nil, l.mismatch(g, s.name, orNone(stored[i]), orNone(s.value))
 		}
 	}
-	return nil
+	return stored, nil
 }
 
 // orNone names what isn't there.
@@ -116,7 +132,7 @@ func (l *Log) reassert(ctx context.Context, g *guard) error {
 	if now := time.Now().UnixNano(); now-last < int64(assertEvery) || !g.asserted.CompareAndSwap(last, now) {
 		return nil
 	}
-	err := l.assert(ctx, g)
+	_, err := l.assert(ctx, g)
 	if l.refused() != nil {
 		l.opts.Logger.Error("the log has another layout than this gateway: nothing is written any more", "error", err)
 	}
