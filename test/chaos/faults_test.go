@@ -169,6 +169,7 @@ func revoke(r *run, rng *rand.Rand) (time.Duration, func()) {
 	}
 	d.bar(r.now())
 	deadline := time.Now().Add(obeyed)
+	<-time.After(2 * time.Second) // until then a gateway needn't have heard of it
 	for r.sessions(d.device) > 0 {
 		if time.Now().After(deadline) {
 			r.chronicle.fault("%s has a session %v after it was revoked", d.device, obeyed)
@@ -176,7 +177,7 @@ func revoke(r *run, rng *rand.Rand) (time.Duration, func()) {
 		}
 		<-time.After(50 * time.Millisecond)
 	}
-	<-time.After(between(rng, 0, 2*time.Second)) // it comes, and is told no
+	<-time.After(between(rng, 0, time.Second)) // it comes, and is told no
 	if n := r.sessions(d.device); n > 0 {
 		r.chronicle.fault("%s was let in %d times although it is revoked", d.device, n)
 	}
