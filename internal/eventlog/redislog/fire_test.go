@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -123,6 +124,7 @@ func TestManyDueAtOnce(t *testing.T) {
 	r.redis.Do("HSET", record0, "marks", "1:"+h.all[n-1].String())
 	r.redis.Do("SLOWLOG", "RESET")
 	r.redis.Do("CONFIG", "RESETSTAT")
+	before := r.robbed()
 
 	publishing, enough := context.WithCancel(t.Context())
 	published := make(chan time.Duration, 1)
@@ -139,7 +141,7 @@ func TestManyDueAtOnce(t *testing.T) {
 	}()
 	stop := r.sweepers(r.Log, other)
 	began := time.Now()
-	r.eventually(func() bool { return !r.state().Swept.Less(h.all[n-1]) })
+	testkit.Eventually(t, "everything is swept", func() bool { return !r.state().Swept.Less(h.all[n-1]) })
 	took := time.Since(began)
 	sum := stop()
 	enough()
@@ -148,18 +150,33 @@ func TestManyDueAtOnce(t *testing.T) {
 	if sum.Removed != n || sum.Foreign != 0 {
 		t.Errorf("%d entries were removed, %d of them by nobody that we know; want %d", sum.Removed, sum.Foreign, n)
 	}
-	// A machine that does other work may rob the server of its time slice; a
-	// script that does too much would be slow each time.
-	slow := r.redis.Do("SLOWLOG", "GET", "-1").([]any)
-	if len(slow) > 2 {
-		t.Errorf("%d calls took over 50 ms; the last: %.300v", len(slow), slow[0])
+	// A machine that does other work may rob the server of its time slice in the
+	// midst of a call, which takes 12 ms at most by itself.
+	slow, robbed := r.redis.Do("SLOWLOG", "GET", "-1").([]any), r.robbed()-before
+	if len(slow) > 2+int(robbed/(35*time.Millisecond)) {
+		t.Errorf("%d calls took over 50 ms, and the server waited for a processor for %v only; the last: %.300v", len(slow), robbed, slow[0])
 	}
-	t.Logf("swept in %v; the worst of the publisher's calls took %v; %d calls over 50 ms; scripts: %s",
-		took, worst, len(slow), r.redis.Info("commandstats", "cmdstat_evalsha"))
+	t.Logf("swept in %v; the worst of the publisher's calls took %v; %d calls over 50 ms, %v waiting for a processor; scripts: %s",
+		took, worst, len(slow), robbed, r.redis.Info("commandstats", "cmdstat_evalsha"))
 	if st := r.state(); st.Since != st.Founded {
 		t.Errorf("the notes are complete only from %s; state %+v", st.Since, st)
 	}
 	r.wantSwept(h)
+}
+
+// robbed is how long the server was able to run and had to wait for a processor
+// so far; 0 if the system doesn't tell.
+func (r *rig) robbed() time.Duration {
+	r.Helper()
+	content, err := os.ReadFile("/proc/" + r.redis.Info("server", "process_id") + "/schedstat")
+	if err != nil {
+		return 0
+	}
+	var ran, waited int64
+	if _, err := fmt.Sscan(string(content), &ran, &waited); err != nil {
+		r.Fatal(err)
+	}
+	return time.Duration(waited)
 }
 
 // tryAt appends to any shard.

@@ -110,7 +110,9 @@ func dialAs(ctx context.Context, addr string, d *net.Dialer, secure *tls.Config)
 // openAppends makes the node one that holds a part of the log. Call it before
 // the node is used.
 func (n *node) openAppends() {
-	n.past = lazyClient(n.option)
+	past := n.option
+	past.PipelineMultiplex = -1 // one connection
+	n.past = lazyClient(past)
 	o := n.option
 	// Nothing pings that connection, so this alone has to end a round trip to a
 	// frozen server, after the same time.
