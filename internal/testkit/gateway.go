@@ -29,6 +29,12 @@ func (p Program) Limited(descriptors int) Program {
 	return p
 }
 
+// Other is another build of the program, such as another version's.
+func (p Program) Other(path string) Program {
+	p.path = path
+	return p
+}
+
 // Build builds the program with the race detector into a directory of the
 // caller's. It is slow for the first time on a machine; call it from TestMain.
 func Build(dir string) (Program, error) { return build(dir, "race", "-race") }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -138,11 +139,11 @@ func (f *front) look() map[string]mooring {
 	return all
 }
 
-// launch starts a gateway at a berth, and returns when HAProxy has seen it.
-func (f *front) launch(t *testing.T, i int, args ...string) *testkit.Gateway {
+// launch starts the i-th gateway at a free berth, and returns when HAProxy has seen it.
+func (f *front) launch(t *testing.T, build testkit.Program, i int, args ...string) *testkit.Gateway {
 	t.Helper()
 	at := f.Berths[i%len(f.Berths)]
-	g := program.StartGateway(t, append(args, "--listen", at.Device, "--backend-listen", at.Backend)...)
+	g := build.StartGateway(t, append(slices.Clone(args), "--listen", at.Device, "--backend-listen", at.Backend)...)
 	testkit.Eventually(t, "HAProxy has seen the gateway", func() bool { return f.look()[at.Name].up })
 	return g
 }

@@ -26,6 +26,7 @@ var (
 	rolloutTimes   = flag.Int("rollout.times", 1, "how often all three gateways are exchanged")
 	rolloutRetry   = flag.Duration("rollout.retry", 300*time.Millisecond, "retry")
 	rolloutJudge   = flag.Bool("rollout.judge", false, "hold the most reconnects in a second against the rate, and times against their bounds: for a machine that does nothing else")
+	rolloutOther   = flag.String("rollout.other", "", "absolute path of another version's program: every second gateway is one")
 	rolloutData    = flag.String("rollout.data", "", "directory for the data of the plots")
 )
 
@@ -102,11 +103,21 @@ type rollout struct {
 	leaving     []time.Duration  // how long each took to go out of service
 }
 
+// launch starts one more gateway.
+func (r *rollout) launch() {
+	r.Helper()
+	build := program
+	if *rolloutOther != "" && r.begun%2 == 1 {
+		build = program.Other(*rolloutOther)
+	}
+	r.fleet = append(r.fleet, r.front.launch(r.T, build, r.begun, r.args...))
+	r.begun++
+}
+
 // exchange starts one more gateway and ends the oldest.
 func (r *rollout) exchange() {
 	r.Helper()
-	r.fleet = append(r.fleet, r.front.launch(r.T, r.begun, r.args...))
-	r.begun++
+	r.launch()
 	old := r.fleet[0]
 	r.fleet = r.fleet[1:]
 	from, before := time.Now(), r.voyages.returned()
@@ -170,8 +181,7 @@ func playRollout(t *testing.T, name string, rate int) {
 	r := &rollout{T: t, rate: rate, voyages: &voyages{devices: make([]voyage, n)}, front: startFront(t, 4, n+n/5+200)}
 	r.args = args("--log", redis.URL(), "--drain-wait", "1s", "--retry", rolloutRetry.String(), "--drain-rate", strconv.Itoa(rate))
 	for range 3 {
-		r.fleet = append(r.fleet, r.front.launch(t, r.begun, r.args...))
-		r.begun++
+		r.launch()
 	}
 	ledger := testkit.NewLedger("rollout", n)
 	ledger.Watch(r.voyages.note)
