@@ -20,6 +20,14 @@ const (
 	Restore    ControlKind = "restore"    // let it in again
 )
 
+// look is the type of a control entry that is no order about a device.
+const look = "look"
+
+// AsksToLook reports whether an entry is there because a break was recorded just
+// before it: whoever reads on past it asks the log before anything is handed over.
+// Asking without need does no harm.
+func AsksToLook(e *event.Event) bool { return e.Type == look && e.Target == event.ControlTarget }
+
 // ControlKinds lists every kind, for metrics and documentation.
 func ControlKinds() []ControlKind { return []ControlKind{Disconnect, Revoke, Restore} }
 

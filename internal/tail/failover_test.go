@@ -99,7 +99,10 @@ func newPairing(t *testing.T, failover redislog.Failover) *pairing {
 	return p
 }
 
-func (p *pairing) gateway(at *testkit.Redis) *standing {
+func (p *pairing) gateway(at *testkit.Redis) *standing { return p.watchful(at, 50*time.Millisecond) }
+
+// watchful is a gateway with a watchdog of a rhythm of its own.
+func (p *pairing) watchful(at *testkit.Redis, watch time.Duration) *standing {
 	s := &standing{t: p.t, proxy: testkit.StartProxy(p.t, at.Addr())}
 	log, err := redislog.Open(p.t.Context(), redislog.Options{
 		URL: "redis://" + s.proxy.Addr(), Shards: 2, Window: time.Hour, SweepStep: time.Millisecond, Failover: p.failover,
@@ -117,7 +120,7 @@ func (p *pairing) gateway(at *testkit.Redis) *standing {
 			p.t.Logf("by way of %s: %v; other shards: %v", s.proxy.Addr(), s.seen, s.others)
 		}
 	})
-	s.tail = New(log, s, Options{Window: time.Hour, Watch: 50 * time.Millisecond, Metrics: NewMetrics(nil), Logger: discard()})
+	s.tail = New(log, s, Options{Window: time.Hour, Watch: watch, Metrics: NewMetrics(nil), Logger: discard()})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = s.tail.Run(ctx) }()
@@ -171,6 +174,34 @@ func raw(t *testing.T, r *testkit.Redis, payload string) event.ID {
 		t.Fatal(err)
 	}
 	return id
+}
+
+// TestToldBeforeItGoesOn: one gateway reports a loss, and another one, which knew
+// nothing of it, tells its devices before they get anything from after the break.
+// With such an ID for a cursor nobody else would tell them.
+func TestToldBeforeItGoesOn(t *testing.T) {
+	t.Parallel()
+	for _, failover := range []redislog.Failover{redislog.Cautious, redislog.Evidence} {
+		t.Run(string(failover), func(t *testing.T) {
+			t.Parallel()
+			p := newPairing(t, failover)
+			a, b := p.watchful(p.primary, time.Hour), p.watchful(p.primary, time.Hour)
+			kept := a.publish("kept")
+			testkit.Eventually(t, "the other has read what is kept", func() bool { return b.has("kept") })
+			if _, err := a.log.Suspect(t.Context(), 0, kept.Next()); err != nil {
+				t.Fatal(err)
+			}
+			a.publish("after")
+			testkit.Eventually(t, "the other one tells its devices", func() bool { return b.has(string(event.LogRewound)) })
+			if b.has("after") {
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				if slices.Index(b.seen, "after") < slices.Index(b.seen, string(event.LogRewound)) {
+					t.Errorf("it handed over first what came after the break: %v", b.seen)
+				}
+			}
+		})
+	}
 }
 
 // TestLossyFailover: what was lost in a failover is never passed over in

@@ -153,7 +153,7 @@ func (r *reader) advanceLocked(g glanced) {
 		return
 	}
 	batches, err := g.read()
-	if err != nil || r.staleLocked(batches) {
+	if err != nil || r.staleLocked(batches) || asksToLook(batches) {
 		return // the reader finds the same, and sees to it
 	}
 	for _, i := range g.Places {

@@ -243,7 +243,7 @@ func (r *reader) dispatch(ctx context.Context, after []event.ID, asked time.Time
 	defer r.mu.Unlock()
 	entries, drained := sum(batches)
 	r.pace.came(asked, came, entries, drained)
-	if len(batches) > 0 && (r.doubt || r.staleLocked(batches)) {
+	if len(batches) > 0 && (r.doubt || r.staleLocked(batches) || asksToLook(batches)) {
 		if err := r.inspectLocked(ctx); err != nil {
 			return err
 		}
@@ -301,7 +301,7 @@ func (r *reader) examine(b eventlog.Batch) (orders []eventlog.Control) {
 	for i := range b.Entries {
 		e := &b.Entries[i]
 		device := e.Event.Target
-		if e.Fault != "" || event.ToAll(device) {
+		if e.Fault != "" || event.ToAll(device) || eventlog.AsksToLook(&e.Event) {
 			continue
 		}
 		var order eventlog.Control
@@ -321,6 +321,15 @@ func (r *reader) examine(b eventlog.Batch) (orders []eventlog.Control) {
 		}
 	}
 	return orders
+}
+
+// asksToLook reports whether a break was recorded where the entries were stored.
+// The watchdog's next round would be too late for a device that leaves before it:
+// with an ID from after the break, no other gateway would tell it.
+func asksToLook(batches []eventlog.Batch) bool {
+	return slices.ContainsFunc(batches, func(b eventlog.Batch) bool {
+		return slices.ContainsFunc(b.Entries, func(e eventlog.Entry) bool { return eventlog.AsksToLook(&e.Event) })
+	})
 }
 
 // staleLocked reports whether the sweep may have removed something between a

@@ -145,6 +145,9 @@ func faultOf(e *event.Event, have [3]bool, maxPayload int) eventlog.Fault {
 
 // requiredFault looks at device, type and payload.
 func requiredFault(e *event.Event, maxPayload int) eventlog.Fault {
+	if eventlog.AsksToLook(e) {
+		return ""
+	}
 	if e.Target == event.ControlTarget {
 		if _, err := eventlog.ReadControl(e); err != nil {
 			return eventlog.FaultControl

@@ -21,10 +21,15 @@ end
 -- was left may have lost what came after it.
 local function fresh_head(above)
   st.f.head = later(st.f.head, above)
-  local s = start_over(st, {})
+  local boundary = start_over(st, {}).head
+  -- Whoever reads on past the boundary has to ask before he hands anything over:
+  -- a device that goes from him to another gateway would never be told. If there
+  -- is no memory for it, the watchdogs find the break.
+  redis.pcall('XADD', st.key, '*', 'dev', '*control', 'type', 'look', 'payload', '{}')
+  local s = xinfo(st.key)
   set(st, 'head', s.head)
   set(st, 'added', text(s.added))
-  return s.head
+  return boundary
 end
 
 local list, latest, covered = read_breaks(st), nil, false
