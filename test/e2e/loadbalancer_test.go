@@ -64,7 +64,7 @@ func startBehind(t *testing.T, start func(testing.TB, [3]string) *testkit.LoadBa
 	b := &behind{t: t}
 	for range 3 {
 		b.gateways = append(b.gateways, program.LaunchGateway(t,
-			args("--log", redis.URL(), "--trusted-proxies", "127.0.0.1", "--drain-wait", "3s", "--drain-rate", "100")...))
+			args("--log", redis.URL(), "--trusted-proxies", "127.0.0.1", "--connections-per-address", "1000", "--drain-wait", "3s", "--drain-rate", "100")...))
 	}
 	for _, g := range b.gateways {
 		g.AwaitReady()
@@ -82,6 +82,7 @@ type overseen struct {
 	header http.Header
 	began  time.Time
 	ended  chan struct{}
+	leave  func()
 }
 
 func (w *overseen) over() bool {
@@ -93,11 +94,9 @@ func (w *overseen) over() bool {
 	}
 }
 
-// watch opens a stream, waits for its first position, and hands each further line
-// to read, which may be nil.
-func (b *behind) watch(device string, read func(line string)) *overseen {
+// request is one for a stream, by a device that claims an address and takes gzip.
+func (b *behind) request(ctx context.Context, device string) *http.Request {
 	b.t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, b.lb.URL+"/events?device="+device, nil)
 	if err != nil {
 		b.t.Fatal(err)
@@ -105,7 +104,15 @@ func (b *behind) watch(device string, read func(line string)) *overseen {
 	req.Header.Set("Accept-Encoding", "gzip")
 	req.Header.Set("X-Forwarded-For", "203.0.113.9")
 	req.Header.Set("Forwarded", "for=203.0.113.8")
-	resp, err := b.web.Do(req)
+	return req
+}
+
+// watch opens a stream, waits for its first position, and hands each further line
+// to read, which may be nil.
+func (b *behind) watch(device string, read func(line string)) *overseen {
+	b.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	resp, err := b.web.Do(b.request(ctx, device))
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -113,6 +120,7 @@ func (b *behind) watch(device string, read func(line string)) *overseen {
 		b.t.Fatalf("%s: %s %v", device, resp.Status, resp.Header)
 	}
 	w := &overseen{device: device, header: resp.Header, began: time.Now(), ended: make(chan struct{})}
+	w.leave = func() { cancel(); resp.Body.Close(); <-w.ended }
 	first := make(chan struct{})
 	go func() {
 		defer close(w.ended)
@@ -128,23 +136,25 @@ func (b *behind) watch(device string, read func(line string)) *overseen {
 			}
 		}
 	}()
-	b.t.Cleanup(func() { cancel(); resp.Body.Close(); <-w.ended })
+	b.t.Cleanup(w.leave)
 	select {
 	case <-first:
 	case <-w.ended:
 		b.t.Fatalf("the stream of %s ended before its first position", device)
+	case <-time.After(20 * time.Second):
+		b.t.Fatalf("the beginning of the stream of %s is held back: %v", device, resp.Header)
 	}
 	return w
 }
 
-// holds reports whether a gateway holds a stream of the device, and what it knows.
-func holds(t *testing.T, g *testkit.Gateway, device string) (bool, string) {
+// holds reports whether a gateway holds a stream of the device.
+func holds(t *testing.T, g *testkit.Gateway, device string) bool {
 	t.Helper()
 	status, report := testkit.Get(t, g.Backend+"/v1/devices/"+device)
 	if status != http.StatusOK {
 		t.Fatalf("what is known of %s: %d %s", device, status, report)
 	}
-	return !strings.Contains(report, `"sessions":[]`), report
+	return !strings.Contains(report, `"sessions":[]`)
 }
 
 // quietStreams are devices for whom nothing is published.
@@ -178,10 +188,39 @@ func (b *behind) passesThrough() {
 	if w.header.Get("Downlink-Groups") == "" {
 		b.t.Errorf("no Downlink-Groups in %v", w.header)
 	}
-	for _, g := range b.gateways[:2] {
-		if here, report := holds(b.t, g, "curious"); here && strings.Contains(report, "203.0.113.") {
-			b.t.Errorf("the gateway believes the device: %s", report)
+	b.believesNoClaim()
+}
+
+// believesNoClaim: while an address has no more room, a device behind it doesn't get in
+// by claiming another one.
+func (b *behind) believesNoClaim() {
+	limit := func(change string) {
+		for _, g := range b.gateways[:2] {
+			req, err := http.NewRequestWithContext(b.t.Context(), http.MethodPatch, g.Backend+"/v1/limits",
+				strings.NewReader(`{"connections_per_address":`+change+`}`))
+			if err != nil {
+				b.t.Fatal(err)
+			}
+			req.Header.Set("Content-Type", "application/json")
+			resp, err := b.web.Do(req)
+			if err != nil {
+				b.t.Fatal(err)
+			}
+			resp.Body.Close()
+			if resp.StatusCode != http.StatusOK {
+				b.t.Fatalf("changing the limit: %s", resp.Status)
+			}
 		}
+	}
+	limit("1")
+	defer limit("null")
+	resp, err := b.web.Do(b.request(b.t.Context(), "claimant"))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	resp.Body.Close()
+	if got := resp.Header.Get("Downlink-Refused"); got != "connections_per_address" {
+		b.t.Errorf("a device that claims another address gets %s, refused %q", resp.Status, got)
 	}
 }
 
@@ -231,7 +270,7 @@ func (b *behind) isPrompt(devices, rounds int) {
 func (b *behind) gatewayIsKilled(quiet []*overseen, ledger *testkit.Ledger) {
 	var lost []*overseen
 	for _, w := range quiet {
-		if here, _ := holds(b.t, b.gateways[0], w.device); here {
+		if holds(b.t, b.gateways[0], w.device) {
 			lost = append(lost, w)
 		}
 	}
@@ -259,7 +298,7 @@ func (b *behind) goesOn(ledger *testkit.Ledger) {
 func (b *behind) idleStreamsLive(quiet []*overseen) {
 	testkit.Eventually(b.t, "they are 6 s old", func() bool { return time.Since(quiet[len(quiet)-1].began) > 6*time.Second })
 	for _, w := range quiet {
-		if here, _ := holds(b.t, b.gateways[1], w.device); here && w.over() {
+		if here := holds(b.t, b.gateways[1], w.device); here && w.over() {
 			b.t.Errorf("the stream of %s has ended", w.device)
 		} else if !here && !w.over() {
 			b.t.Errorf("nobody holds the stream of %s", w.device)
@@ -282,8 +321,7 @@ func (b *behind) reloads(quiet []*overseen, ledger *testkit.Ledger) {
 		device := fmt.Sprint("new-", n)
 		b.web.CloseIdleConnections()
 		b.watch(device, nil)
-		here, _ := holds(b.t, b.gateways[2], device)
-		return here
+		return holds(b.t, b.gateways[2], device)
 	})
 	if early := time.Since(began); early < b.lb.HardStop()-time.Second && slices.ContainsFunc(lasting, (*overseen).over) {
 		b.t.Errorf("a stream has ended %v after the reload", early)
@@ -295,13 +333,39 @@ func (b *behind) reloads(quiet []*overseen, ledger *testkit.Ledger) {
 	b.goesOn(ledger)
 }
 
-// drains: one of the two gateways goes out of service in turns, and all of its
-// devices go on at the other.
+// drains: one of the two gateways goes out of service in turns: each stream has its
+// last word before it ends, and all devices go on at the other gateway.
 func (b *behind) drains(ledger *testkit.Ledger) {
+	told := make(chan struct{})
+	var leaver *overseen
+	testkit.Eventually(b.t, "a device has come to the gateway that will leave", func() bool {
+		w := b.watch("leaver", func(line string) {
+			select {
+			case <-told:
+			default:
+				if strings.HasPrefix(line, "retry: ") {
+					close(told)
+				}
+			}
+		})
+		here := holds(b.t, b.gateways[1], "leaver")
+		if here {
+			leaver = w
+		} else {
+			w.leave()
+		}
+		return here
+	})
 	began := time.Now()
 	if code := b.gateways[1].Terminate(); code != 0 {
 		b.t.Errorf("exit code %d", code)
 	}
 	b.t.Logf("a gateway went out of service in %v", time.Since(began))
+	<-leaver.ended
+	select {
+	case <-told:
+	default:
+		b.t.Error("a stream was cut before its gateway has told its device when to come back")
+	}
 	b.goesOn(ledger)
 }
