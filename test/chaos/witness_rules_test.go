@@ -89,6 +89,12 @@ func TestChecker(t *testing.T) {
 			s.strike(true, event.LogRewound)
 			s.get(2)
 		}, "silent loss, own 1 is missing since"},
+		"a gap after a loss, filled later": {func(s *script) {
+			s.publish(2)
+			s.strike(true, event.LogRewound)
+			s.get(2)
+			s.event("own", 1, event.ID{Ms: 25}, s.at, true)
+		}, "order, own 1 (25-0) came after 2"},
 		"a gap after a loss, told too late": {func(s *script) {
 			s.publish(2)
 			s.strike(true, event.LogRewound)

@@ -79,6 +79,10 @@ func (w *witness) event(name string, n int, id event.ID, now time.Duration, stea
 	case n <= p.covered: // its state had it, which a device has to bear
 		p.last = max(p.last, n)
 		return
+	case n == p.debt:
+		w.fault("%s: order, %s %d (%s) came after %d", w.device, name, n, id, p.last)
+		p.debt = 0
+		return
 	case n <= p.last:
 		w.again(p, n, id, sent, now)
 		return
