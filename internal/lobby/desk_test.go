@@ -15,7 +15,7 @@ func TestTurns(t *testing.T) {
 		l := open(Options{Waiting: is(100)})
 		l.desk.most = 1
 		first := arrive(l, "192.0.2.1")
-		if !first.guest.Work() || !first.guest.Work() { // it has a turn, and has it still
+		if begun, again := first.guest.Work(), first.guest.Work(); !begun || !again { // it has a turn, and has it still
 			t.Fatal("there is a turn free")
 		}
 		var served []string
