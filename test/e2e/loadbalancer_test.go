@@ -214,7 +214,10 @@ func (b *behind) believesNoClaim() {
 	}
 	limit("1")
 	defer limit("null")
-	resp, err := b.web.Do(b.request(b.t.Context(), "claimant"))
+	req := b.request(b.t.Context(), "claimant")
+	req.Header.Set("X-Forwarded-For", "203.0.113.10") // that nobody else has claimed
+	req.Header.Set("Forwarded", "for=203.0.113.11")
+	resp, err := b.web.Do(req)
 	if err != nil {
 		b.t.Fatal(err)
 	}
