@@ -30,6 +30,6 @@ alb.ingress.kubernetes.io/healthcheck-interval-seconds: "5"
 alb.ingress.kubernetes.io/healthcheck-timeout-seconds: "2"
 alb.ingress.kubernetes.io/healthy-threshold-count: "2"
 alb.ingress.kubernetes.io/unhealthy-threshold-count: "2"
-alb.ingress.kubernetes.io/load-balancer-attributes: idle_timeout.timeout_seconds=120
+alb.ingress.kubernetes.io/load-balancer-attributes: idle_timeout.timeout_seconds=75
 alb.ingress.kubernetes.io/target-group-attributes: deregistration_delay.timeout_seconds={{ include "downlink.graceSeconds" . }},load_balancing.algorithm.type=least_outstanding_requests
 {{- end -}}
