@@ -60,7 +60,7 @@ func spoken(protocol string, secured bool) string {
 
 // Serve implements Conn. It returns when the stream is closed.
 func (c *ordinary) Serve(w http.ResponseWriter, r *http.Request, first []byte, s Stream) {
-	out := &writer{w: w, rc: http.NewResponseController(w), limit: c.opts.WriteTimeout}
+	out := &writer{w: w, rc: http.NewResponseController(w), request: r, limit: c.opts.WriteTimeout}
 	w.WriteHeader(http.StatusOK)
 	s.Closed(c.run(r.Context(), out, first, s))
 }
@@ -75,7 +75,7 @@ func (c *ordinary) run(ctx context.Context, out *writer, first []byte, s Stream)
 	var frames [][]byte
 	for {
 		if last, over := s.End(); over {
-			return errors.Join(out.write(last), out.flush())
+			return errors.Join(out.write(last), out.flush(), out.part())
 		}
 		if ctx.Err() != nil {
 			return ErrGone
@@ -108,11 +108,12 @@ func (c *ordinary) run(ctx context.Context, out *writer, first []byte, s Stream)
 
 // writer writes under a deadline that each chunk renews.
 type writer struct {
-	w     http.ResponseWriter
-	rc    *http.ResponseController
-	limit time.Duration
-	wrote bool // since the caller last looked
-	dirty bool // something waits for a flush
+	w       http.ResponseWriter
+	rc      *http.ResponseController
+	request *http.Request
+	limit   time.Duration
+	wrote   bool // since the caller last looked
+	dirty   bool // something waits for a flush
 }
 
 func (o *writer) writeAll(frames [][]byte) error {
@@ -151,6 +152,36 @@ func (o *writer) flush() error {
 	}
 	return transport(o.rc.SetWriteDeadline(time.Time{}))
 }
+
+// part ends the connection with the stream: on one that is kept its device would
+// come back to this gateway, past any balancer, and a gateway that lets its
+// devices go keeps them. HTTP/2 carries other streams, and stays.
+func (o *writer) part() error {
+	if o.request.ProtoMajor != 1 {
+		return nil
+	}
+	conn, buffered, err := o.rc.Hijack()
+	if errors.Is(err, http.ErrNotSupported) {
+		return nil // whoever is between keeps the connection
+	}
+	if err != nil {
+		return transport(err)
+	}
+	defer conn.Close()
+	if err := conn.SetWriteDeadline(time.Now().Add(o.limit)); err != nil {
+		return transport(err)
+	}
+	if o.request.ProtoAtLeast(1, 1) {
+		_, _ = buffered.WriteString(lastChunk) // Flush says what became of it
+	}
+	if buffered.Flush() != nil {
+		return ErrGone
+	}
+	return nil
+}
+
+// lastChunk ends a body whose length nobody knew (RFC 9112, 7.1).
+const lastChunk = "0\r\n\r\n"
 
 func (o *writer) limited(write func() error) error {
 	deadline := time.Now().Add(o.limit)
