@@ -30,10 +30,10 @@ func (l *Loader) Check(c *Config) error {
 		bad[p.Key] = true // one complaint a setting is enough
 	}
 	add := func(name, reason string) {
-		if bad[name] {
+		key := l.known[name]
+		if bad[name] || !key.For(l.command) {
 			return
 		}
-		key := l.known[name]
 		text := format(reflect.ValueOf(c).Elem().Field(key.field))
 		problems = append(problems, Problem{Key: name, Value: key.show(text), Origin: l.origin(key), Reason: reason})
 		bad[name] = true
@@ -42,18 +42,25 @@ func (l *Loader) Check(c *Config) error {
 		if !within(key.Allowed, reflect.ValueOf(c).Elem().Field(key.field)) {
 			add(key.Name, "isn't allowed; allowed: "+key.Allowed)
 		}
+		if !key.For(l.command) && l.origin(key).Source == FromFlag {
+			problems = append(problems, Problem{Key: key.Name, Origin: l.origin(key), Reason: "is a setting of downlink " + key.Of + ", and downlink " + l.command + " has no use for it; remove it"})
+		}
 	}
-	c.checkListeners(add)
 	c.checkLog(add)
-	c.checkIdentity(add)
 	c.checkPublishers(add)
-	c.checkOrigins(add)
-	c.checkTokens(add)
 	c.checkFiles(add)
+	if l.command == Dial {
+		c.checkDial(add)
+	} else {
+		c.checkListeners(add)
+		c.checkIdentity(add)
+		c.checkOrigins(add)
+		c.checkTokens(add)
+	}
 	if c.SweepEvery > c.Window && !bad["window"] {
 		add("sweep_interval", fmt.Sprintf("is longer than window (%s); choose at most that", formatDuration(c.Window)))
 	}
-	if least := c.DrainWait + c.ShutdownTimeout + closingTime; c.DrainDeadline < least && !bad["drain_wait"] && !bad["shutdown_timeout"] {
+	if least := c.DrainWait + c.ShutdownTimeout + closingTime; l.command == Serve && c.DrainDeadline < least && !bad["drain_wait"] && !bad["shutdown_timeout"] {
 		add("drain_deadline", fmt.Sprintf("leaves no time to close connections: drain_wait (%s) and shutdown_timeout (%s) are part of it; choose at least %s, or make one of them shorter",
 			formatDuration(c.DrainWait), formatDuration(c.ShutdownTimeout), formatDuration(least)))
 	}
@@ -69,17 +76,39 @@ const closingTime = 500 * time.Millisecond
 // Warnings are what is allowed and yet likely to be regretted, one sentence
 // each, and settings in the environment that nobody reads.
 func (l *Loader) Warnings(c *Config) []string {
-	var warnings []string
-	if host, _, err := net.SplitHostPort(c.Listen); err == nil && c.NoAuth && c.Uses("none") && !loopback(host) {
-		warnings = append(warnings, fmt.Sprintf("listen %s with auth none: whoever reaches this port can be any device", c.Listen))
+	warnings := l.idle(c)
+	if l.command == Dial {
+		warnings = append(warnings, c.dialWarnings()...)
+	} else {
+		warnings = append(warnings, c.deviceWarnings()...)
 	}
-	warnings = append(warnings, c.identityWarnings()...)
 	warnings = append(warnings, c.publisherWarnings()...)
 	for _, name := range l.strayVariables() {
 		warnings = append(warnings, name+" is set in the environment but is not a setting"+
 			suggest(strings.ToLower(strings.TrimPrefix(name, EnvPrefix)), l.known))
 	}
 	return warnings
+}
+
+// idle names what environment and file set for the other command, which may well
+// share them.
+func (l *Loader) idle(c *Config) []string {
+	var warnings []string
+	for _, key := range Keys() {
+		if text := format(reflect.ValueOf(c).Elem().Field(key.field)); !key.For(l.command) && l.origin(key).Where != "" && text != key.Default {
+			warnings = append(warnings, fmt.Sprintf("%s (%s) is a setting of downlink %s: it has no effect here", key.Name, l.origin(key), key.Of))
+		}
+	}
+	return warnings
+}
+
+// deviceWarnings are about who connects to the devices' port.
+func (c *Config) deviceWarnings() []string {
+	var warnings []string
+	if host, _, err := net.SplitHostPort(c.Listen); err == nil && c.NoAuth && c.Uses("none") && !loopback(host) {
+		warnings = append(warnings, fmt.Sprintf("listen %s with auth none: whoever reaches this port can be any device", c.Listen))
+	}
+	return append(warnings, c.identityWarnings()...)
 }
 
 func (c *Config) checkListeners(add func(name, reason string)) {
@@ -173,6 +202,10 @@ func (c *Config) checkFiles(add func(name, reason string)) {
 			_ = f.Close() // opened for reading only
 		}
 	}
+	checkFile("inventory_token_file", c.InvToken)
+	checkFile("inventory_ca_file", c.InvCA)
+	checkFile("device_credentials_file", c.DeviceCreds)
+	checkFile("device_ca_file", c.DeviceCA)
 	checkFile("redis_ca_file", c.RedisCAFile)
 	checkFile("redis_cert_file", c.RedisCert)
 	checkFile("redis_key_file", c.RedisKey)

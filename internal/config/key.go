@@ -15,6 +15,7 @@ type Key struct {
 	Flag    string // on the command line: --write-timeout
 	Env     string // in the environment: DOWNLINK_WRITE_TIMEOUT
 	Group   string // heading in the reference
+	Of      string // serve or dial, if it is a setting of that command alone
 	Kind    string // text, duration, size, number or switch
 	Default string // as it would be written; empty if there is none
 	Allowed string // which values it takes
@@ -26,6 +27,15 @@ type Key struct {
 
 	field int // index in Config
 }
+
+// For reports whether the setting is one of the command: Serve or Dial.
+func (k Key) For(command string) bool { return k.Of == "" || k.Of == command }
+
+// The commands that have settings.
+const (
+	Serve = "serve"
+	Dial  = "dial"
+)
 
 // Keys lists every setting, in the order of Config.
 func Keys() []Key {
@@ -42,6 +52,7 @@ func Keys() []Key {
 			Flag:    "--" + flag,
 			Env:     envName(flag),
 			Group:   f.Tag.Get("group"),
+			Of:      f.Tag.Get("of"),
 			Kind:    kindName(f.Type),
 			Default: f.Tag.Get("default"),
 			Allowed: f.Tag.Get("allowed"),

@@ -9,10 +9,19 @@ import (
 
 // Limits defines the settings that cap something, in the order of Config.
 func Limits() []limits.Definition {
+	return append(LimitsOf(Serve), limitsOf(func(k Key) bool { return k.Of == Dial })...)
+}
+
+// LimitsOf defines those of a command.
+func LimitsOf(command string) []limits.Definition {
+	return limitsOf(func(k Key) bool { return k.For(command) })
+}
+
+func limitsOf(want func(Key) bool) []limits.Definition {
 	t := reflect.TypeFor[Config]()
 	var definitions []limits.Definition
 	for _, k := range Keys() {
-		if k.Limit == "" {
+		if k.Limit == "" || !want(k) {
 			continue
 		}
 		f := t.Field(k.field)

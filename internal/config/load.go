@@ -18,6 +18,8 @@ type Loader struct {
 	environ map[string]string
 	known   map[string]Key // by name in the file
 
+	command string // whose settings are checked and shown
+
 	// Filled while parsing.
 	read     bool
 	file     map[string]fileValue
@@ -32,6 +34,7 @@ func NewLoader(environ []string) *Loader {
 		environ: make(map[string]string),
 		known:   make(map[string]Key),
 		origins: make(map[string]Origin),
+		command: Serve,
 	}
 	for _, pair := range environ {
 		name, value, _ := strings.Cut(pair, "=")
@@ -43,6 +46,20 @@ func NewLoader(environ []string) *Loader {
 		l.known[k.Name] = k
 	}
 	return l
+}
+
+// As makes it the loader of a command's settings: Serve, which it is from the
+// start, or Dial. Those of the other one are then a mistake on the command line,
+// and without effect elsewhere.
+func (l *Loader) As(command string) { l.command = command }
+
+// Hide leaves the settings of other commands out of a command's help.
+func (l *Loader) Hide(node *kong.Node, command string) {
+	for _, flag := range node.Flags {
+		if key, ok := l.setting(flag.Value); ok && !key.For(command) {
+			flag.Hidden = true
+		}
+	}
 }
 
 // Load reads a Config without any command around it; args are flags.

@@ -14,7 +14,7 @@ func (l *Loader) Path() string { return l.path }
 // belongs to that configuration, as l does to c, and neither of those changes.
 // The error is what Check finds.
 func (l *Loader) Reread(c *Config) (*Loader, *Config, error) {
-	again := &Loader{environ: l.environ, known: l.known, read: true, path: l.path, origins: maps.Clone(l.origins)}
+	again := &Loader{environ: l.environ, known: l.known, command: l.command, read: true, path: l.path, origins: maps.Clone(l.origins)}
 	again.file, again.problems = readFile(l.path, l.known)
 	now := *c
 	if again.file == nil && len(again.problems) > 0 {

@@ -13,13 +13,14 @@ type Setting struct {
 	Origin Origin
 }
 
-// Settings lists every effective value, in the order of Config.
+// Settings lists every effective value of the command's, in the order of Config.
 func (l *Loader) Settings(c *Config) []Setting {
-	keys := Keys()
-	settings := make([]Setting, len(keys))
-	for i, key := range keys {
-		text := format(reflect.ValueOf(c).Elem().Field(key.field))
-		settings[i] = Setting{Key: key, Value: key.show(text), Origin: l.origin(key)}
+	var settings []Setting
+	for _, key := range Keys() {
+		if key.For(l.command) {
+			text := format(reflect.ValueOf(c).Elem().Field(key.field))
+			settings = append(settings, Setting{Key: key, Value: key.show(text), Origin: l.origin(key)})
+		}
 	}
 	return settings
 }

@@ -89,11 +89,12 @@ func AppendComment(dst []byte, text string) []byte {
 func AppendResync(dst []byte, id event.ID, reason event.Reason, after time.Duration) []byte {
 	dst = appendID(dst, id)
 	dst = append(dst, "event: "+event.ResyncType+"\ndata: "...)
-	dst = appendResyncData(dst, reason, after)
+	dst = AppendResyncData(dst, reason, after)
 	return append(dst, "\n\n"...)
 }
 
-func appendResyncData(dst []byte, reason event.Reason, after time.Duration) []byte {
+// AppendResyncData adds the JSON object that is the data of a resync.
+func AppendResyncData(dst []byte, reason event.Reason, after time.Duration) []byte {
 	dst = append(dst, `{"reason":"`...)
 	dst = appendReason(dst, reason)
 	dst = append(dst, `","after_ms":`...)

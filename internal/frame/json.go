@@ -28,8 +28,14 @@ func AppendEventJSON(dst []byte, id event.ID, typ, payload string) []byte {
 func AppendResyncJSON(dst []byte, id event.ID, reason event.Reason, after time.Duration) []byte {
 	dst = appendHeadJSON(dst, id)
 	dst = append(dst, `"`+event.ResyncType+`","data":`...)
-	dst = appendString(dst, string(appendResyncData(nil, reason, after)))
+	dst = appendString(dst, string(AppendResyncData(nil, reason, after)))
 	return append(dst, '}')
+}
+
+// AppendPositionJSON adds a position as AppendEventJSON adds an event: it has an
+// id alone.
+func AppendPositionJSON(dst []byte, id event.ID) []byte {
+	return append(id.Append(append(dst, `{"id":"`...)), `"}`...)
 }
 
 func appendHeadJSON(dst []byte, id event.ID) []byte {

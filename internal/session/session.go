@@ -170,25 +170,33 @@ func (s *Session) take(dst [][]byte, maxBytes int) (frames [][]byte, resume bool
 		dst = append(dst, s.encodeResync(r.at, r.reason, r.after))
 		s.cursor, s.resync = r.at, nil
 	}
-	taken := 0
-	for taken < len(s.pending) && total < maxBytes {
-		m := s.pending[taken]
-		s.pending[taken] = nil
-		taken++
-		s.bytes -= m.Size()
-		data := s.encode(m)
+	for len(s.pending) > 0 && total < maxBytes {
+		data := s.encode(s.shiftLocked())
 		total += len(data)
 		dst = append(dst, data)
-		s.cursor = m.ID
 	}
-	s.pending = s.pending[taken:]
-	if len(s.pending) == 0 {
+	return dst, s.roomLocked()
+}
+
+// shiftLocked takes the first pending message.
+func (s *Session) shiftLocked() *shard.Message {
+	m := s.pending[0]
+	s.pending[0] = nil
+	s.bytes -= m.Size()
+	s.cursor = m.ID
+	if s.pending = s.pending[1:]; len(s.pending) == 0 {
 		s.pending = nil // an idle session holds no buffer
 	}
-	if s.behind && len(s.pending) <= s.opts.MaxPending()/2 {
-		s.behind, resume = false, true
+	return m
+}
+
+// roomLocked reports whether the shard waits for room, and there is enough again.
+func (s *Session) roomLocked() bool {
+	if !s.behind || len(s.pending) > s.opts.MaxPending()/2 {
+		return false
 	}
-	return dst, resume
+	s.behind = false
+	return true
 }
 
 // resyncRoom is enough for most resync frames.
