@@ -1,0 +1,169 @@
+package lease
+
+import (
+	"time"
+
+	"downlink/internal/eventlog"
+)
+
+// A phase is where this member stands with a shard.
+type phase int
+
+const (
+	free     phase = iota // not ours
+	held                  // ours; past its deadline too, until another has it
+	letting               // Let is running
+	dropping              // Let has returned; to be released
+)
+
+// A shard is what a member knows of one. Owned by Run.
+type shard struct {
+	index int
+	phase phase
+	held  uint64 // the generation, unless free
+	lost  bool   // while letting: there is nothing to release
+	// lapsed is true from when the deadline has passed until the next renewal.
+	lapsed bool
+	// moved is when it was released for another member, who hasn't taken it yet.
+	moved time.Time
+	// stray is the generation of a lease that is ours without our wish: what was
+	// asked for was granted after we had stopped waiting for it, or a server
+	// came back with what was true before.
+	stray   uint64
+	highest uint64 // generation that we have had
+	// As the keeper said it last.
+	owner      string
+	generation uint64
+}
+
+// ask is what is to be asked about a shard now. floor is a generation that a
+// device has seen.
+func (m *Member) ask(s *shard, now time.Time) eventlog.LeaseAsk {
+	a := eventlog.LeaseAsk{Shard: s.index, Want: eventlog.LeaseLook, Held: s.held, Floor: max(s.highest, m.seen[s.index].Load())}
+	switch {
+	case s.phase == held, s.phase == letting && !s.lost:
+		a.Want = eventlog.LeaseKeep
+	case s.phase == dropping:
+		a.Want = eventlog.LeaseDrop
+	case s.phase != free:
+	case m.wants(s, now):
+		a.Want = eventlog.LeaseTake
+	case s.stray != 0:
+		a.Want, a.Held = eventlog.LeaseDrop, s.stray
+	}
+	return a
+}
+
+func (m *Member) wants(s *shard, now time.Time) bool {
+	return m.joined && !m.leaving && m.view.proposed[s.index] == m.who.Name && m.view.standing(s.index, now, m.opts.Settle)
+}
+
+// pressing reports whether an ask can't wait for the next renewal.
+func (m *Member) pressing(a *eventlog.LeaseAsk) bool {
+	switch a.Want {
+	case eventlog.LeaseTake, eventlog.LeaseDrop:
+		return true
+	case eventlog.LeaseKeep:
+		return a.Floor > a.Held
+	}
+	return !m.shards[a.Shard].moved.IsZero()
+}
+
+// heed takes over what the keeper said about a shard. Losses were heeded before.
+func (m *Member) heed(s *shard, a *eventlog.LeaseAsk, state eventlog.LeaseState, sent time.Time) {
+	s.owner, s.generation = state.Owner, state.Generation
+	if s.owner != "" && s.owner != m.who.Name {
+		s.moved = time.Time{}
+	}
+	switch a.Want {
+	case eventlog.LeaseTake:
+		if state.Mine {
+			m.gain(s, state.Generation, sent)
+		}
+	case eventlog.LeaseDrop:
+		s.stray = 0
+		if s.phase == dropping {
+			s.phase = free
+		}
+	case eventlog.LeaseLook:
+		if s.phase == free && state.Mine {
+			s.stray = state.Generation
+		} else {
+			s.stray = 0
+		}
+	case eventlog.LeaseKeep:
+		m.kept(s, a, state, sent)
+	}
+}
+
+// gain makes a shard ours.
+func (m *Member) gain(s *shard, generation uint64, sent time.Time) {
+	s.held, s.highest, s.stray, s.lost, s.moved = generation, generation, 0, false, time.Time{}
+	m.metrics().taken.Inc()
+	if m.leaving {
+		s.phase = dropping // too late: nobody has begun with it
+		return
+	}
+	s.phase = held
+	m.grant(s, sent, true)
+}
+
+// kept notes that a lease was renewed, or taken again, or is no more.
+func (m *Member) kept(s *shard, a *eventlog.LeaseAsk, state eventlog.LeaseState, sent time.Time) {
+	again := state.Generation != s.held
+	switch {
+	case !state.Mine:
+		s.lost = true // it was on its way out already
+		if s.phase == dropping {
+			s.phase = free
+		}
+		return
+	case s.phase == free:
+		s.stray = state.Generation // granted when we had let go
+		return
+	}
+	s.held, s.highest = state.Generation, state.Generation
+	if again && a.Floor <= a.Held {
+		m.count(LossGone)
+	}
+	if s.phase == held {
+		m.grant(s, sent, again)
+	}
+}
+
+// grant hands the lease out. Its time counts from before it was asked for, and
+// ends a little early, so that it ends here first.
+func (m *Member) grant(s *shard, sent time.Time, fresh bool) {
+	l := Lease{Shard: s.index, Owner: m.who.Name, Generation: s.held, Deadline: sent.Add(m.opts.TTL - m.opts.TTL/20)}
+	if fresh {
+		m.opts.Took(l)
+	}
+	s.lapsed = false
+	m.leases[s.index].Store(&l)
+}
+
+// lose lets go of a shard that is held.
+func (m *Member) lose(s *shard, why Loss) {
+	m.leases[s.index].Store(nil)
+	s.phase, s.lost, s.lapsed = letting, why == LossTaken, false
+	m.count(why)
+	m.calls.Go(func() {
+		m.opts.Let(m.lets, s.index, why)
+		m.back <- func() { m.letGo(s, why) }
+	})
+}
+
+// letGo notes that nothing of a shard will be written any more.
+func (m *Member) letGo(s *shard, why Loss) {
+	if s.lost {
+		s.phase = free
+		return
+	}
+	s.phase = dropping
+	if why == LossMoved {
+		s.moved = time.Now()
+	}
+	m.groupOf[s.index].hurry = true
+}
+
+func (m *Member) count(why Loss) { m.metrics().lost[why].Inc() }

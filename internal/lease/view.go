@@ -1,0 +1,73 @@
+package lease
+
+import (
+	"slices"
+	"time"
+
+	"downlink/internal/eventlog"
+)
+
+// A view is who is there, and what the ring makes of it. Owned by Run.
+type view struct {
+	members  []eventlog.MemberState // by name
+	eligible []string               // those who don't leave, sorted
+	heard    time.Time
+	proposed []string    // by shard; empty: nobody
+	since    []time.Time // since when it counts that this is proposed
+}
+
+func newView(shards int) view {
+	return view{proposed: make([]string, shards), since: make([]time.Time, shards)}
+}
+
+// take notes who is there. Who was silent may only be slow to come back after
+// gap, in which nobody could say anything: that counts later.
+func (v *view) take(now time.Time, members []eventlog.MemberState, owners func([]string, int) []string, gap, later time.Duration) {
+	silent := !v.heard.IsZero() && now.Sub(v.heard) > gap
+	var eligible, leaving []string
+	for _, m := range members {
+		if m.Leaving {
+			leaving = append(leaving, m.Name)
+		} else {
+			eligible = append(eligible, m.Name)
+		}
+	}
+	slices.Sort(eligible)
+	v.members, v.heard = members, now
+	if slices.Equal(eligible, v.eligible) {
+		return
+	}
+	since := now
+	switch {
+	case announced(v.eligible, eligible, leaving):
+		since = time.Time{} // no doubt: they said so
+	case silent:
+		since = now.Add(later)
+	}
+	v.eligible = eligible
+	for i, owner := range owners(eligible, len(v.proposed)) {
+		if owner != v.proposed[i] {
+			v.proposed[i], v.since[i] = owner, since
+		}
+	}
+}
+
+// announced reports whether all that happened is that some said that they leave.
+func announced(was, is, leaving []string) bool {
+	for _, name := range was {
+		if !slices.Contains(is, name) && !slices.Contains(leaving, name) {
+			return false
+		}
+	}
+	for _, name := range is {
+		if !slices.Contains(was, name) {
+			return false
+		}
+	}
+	return true
+}
+
+// standing reports whether the proposal for a shard has stood for so long.
+func (v *view) standing(shard int, now time.Time, settle time.Duration) bool {
+	return now.Sub(v.since[shard]) >= settle
+}
