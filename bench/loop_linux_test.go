@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -13,15 +14,22 @@ import (
 
 // TestBareLoop: it does what it is compared with, end to end.
 func TestBareLoop(t *testing.T) {
-	l := openLab(t)
-	redis, _, err := startRedis(l)
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Run("Redis", func(t *testing.T) {
+		redis, _, err := startRedis(openLab(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		tryLoop(t, redis)
+	})
+	t.Run("disk", func(t *testing.T) { tryLoop(t, "file:"+filepath.Join(t.TempDir(), "log")) })
+}
+
+func tryLoop(t *testing.T, log string) {
+	t.Helper()
 	devices, backend := mustAddr(t), mustAddr(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- runLoop(ctx, devices, backend, redis) }()
+	go func() { ended <- runLoop(ctx, devices, backend, log) }()
 	defer func() {
 		cancel()
 		if err := <-ended; err != nil {
