@@ -94,6 +94,10 @@ var rules = map[string]rule{
 	"lobby":   {may: "peer backoff", why: "who is in and who may come in; it knows neither HTTP nor sockets"},
 	"server":  {may: "problem lobby peer", mods: xsys + " " + xnet, why: "listeners and their limits; what is served is handed in"},
 
+	// Who reaches out to devices.
+	"ring": {why: "a pure function: who should hold which shard"},
+	"plan": {may: "event ring", why: "arithmetic; it counts with the gateway's own functions and asks nobody"},
+
 	// Assembly.
 	"gateway": {
 		may:  "event frame problem openapi backoff eventlog eventlog/redislog eventlog/filelog publish control revoked tail sweep shard session conn door sse poll trail explain metrics server lobby peer jwt auth certs reload limits fdtable access ticket cors ageing drain",
