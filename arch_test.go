@@ -71,6 +71,7 @@ var rules = map[string]rule{
 	"shard":   {may: "event eventlog frame backoff", mods: xtime, why: "memory and the log behind it; it knows subscribers, not sessions"},
 	"session": {may: "event eventlog frame shard", why: "knows where it reads, not what it is written to; of eventlog only the words"},
 	"conn":    {mods: xsys, why: "moves bytes to sockets and knows nothing of events"},
+	"lease":   {may: "eventlog ring backoff", why: "which shards this gateway may write to; of eventlog only the keeper's words; it knows no connection"},
 	"ageing":  {may: "session", why: "dates of sessions; how one ends is their own business"},
 	"door":    {may: "event backoff shard", why: "who may pass, and where it begins; of shard only that"},
 	"sse":     {may: "frame backoff shard session conn door ageing", why: "joins a session with a connection"},

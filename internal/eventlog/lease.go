@@ -38,9 +38,14 @@ type LeaseAsk struct {
 
 // A LeaseState is how a shard's lease stands after what was asked.
 type LeaseState struct {
+	Err        error  // not nil: nobody knows, as after an error of the whole call
 	Owner      string // a claimant's name; empty: nobody
 	Generation uint64 // the highest so far
 	Mine       bool   // this claimant's process holds it, with this generation
+	// Who took it last, who had it before that other one, and with which
+	// generation it went from the one to the other.
+	Last, Was string
+	Since     uint64
 }
 
 // A Presence is what a claimant says of itself to the other members.
@@ -75,8 +80,8 @@ type MemberState struct {
 type LeaseKeeper interface {
 	// Groups lists which shards one call of Leases can be about.
 	Groups() [][]int
-	// Leases asks about shards of one group, in one atomic step, and answers in
-	// the same order. A generation is higher than every one before it in the
+	// Leases asks about shards of one group, about each in one atomic step, and
+	// answers in the same order. A generation is higher than every one before it in the
 	// shard, and at least the time in ms. With ErrUnavailable it may be carried
 	// out or not, even later.
 	Leases(ctx context.Context, who Claimant, asks []LeaseAsk) ([]LeaseState, error)

@@ -252,22 +252,35 @@ func (m *Member) brief() (context.Context, context.CancelFunc) {
 // consulted takes over an answer.
 func (m *Member) consulted(g *group, sent time.Time, asks []eventlog.LeaseAsk, states []eventlog.LeaseState, err error) {
 	g.asked, g.next = false, m.pause(sent)
-	m.metrics().renewals[err == nil].Inc()
-	if m.heard(&g.away, err); err != nil {
+	g.due = m.renewal(sent)
+	for k := range states {
+		if err == nil {
+			err = states[k].Err
+		}
+	}
+	if err != nil {
 		g.due = time.Time{}
+	}
+	m.metrics().renewals[err == nil].Inc()
+	m.heard(&g.away, err)
+	if states == nil {
 		return
 	}
-	g.due = m.renewal(sent)
 	// What another has taken is let go of before anything else.
 	for k := range asks {
-		if s := &m.shards[asks[k].Shard]; asks[k].Want == eventlog.LeaseKeep && s.phase == held && !states[k].Mine {
+		s := &m.shards[asks[k].Shard]
+		if asks[k].Want == eventlog.LeaseKeep && s.phase == held && states[k].Err == nil && !states[k].Mine {
 			m.opts.Logger.Warn("another gateway has taken a shard that was ours", "shard", s.index, "owner", states[k].Owner)
 			m.lose(s, LossTaken)
 		}
 	}
 	for k := range asks {
+		if states[k].Err != nil {
+			continue
+		}
 		m.heed(&m.shards[asks[k].Shard], &asks[k], states[k], sent)
 	}
+	m.propose(time.Now())
 }
 
 // pause is until when nothing is asked again: a little less than a tick, so

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"downlink/internal/eventlog"
+	"downlink/internal/ring"
 )
 
 // Options for a Member. The zero value of a field marked with a default means
@@ -28,9 +29,8 @@ type Options struct {
 	Moves int
 	// Leave bounds how long Let may take when this member leaves; default 10 s.
 	Leave time.Duration
-	// Owners proposes an owner for each shard. The same members, in any order,
-	// must give the same answer everywhere.
-	Owners func(members []string, shards int) []string
+	// Owners proposes an owner for each shard: ring.Owners.
+	Owners func(members []string, shards []ring.Shard) []string
 	// Took is called when a shard has become ours: begin dialling. Member.Lease
 	// knows the lease only after it has returned, so nothing is written before
 	// that. It is called again, without a Let, when the lease has a new

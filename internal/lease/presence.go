@@ -28,7 +28,7 @@ func (m *Member) meet(now time.Time) {
 		says = eventlog.PresenceGone
 	case m.leaving:
 		says = eventlog.PresenceLeaving
-	case !now.Before(p.due):
+	case !now.Before(p.due) && m.informed():
 		says = eventlog.PresenceStay
 	}
 	p.asked = true
@@ -56,6 +56,8 @@ func (m *Member) met(sent time.Time, says eventlog.Presence, who eventlog.Member
 	case says == eventlog.PresenceGone:
 		p.parted = true
 		return
+	case !who.Known && !m.informed():
+		return // it joins when it knows enough to take a part
 	case !who.Known: // forgotten, or expired: nobody knows who else was
 		p.next, p.due = time.Time{}, time.Time{}
 		for _, g := range m.groups {
@@ -72,7 +74,7 @@ func (m *Member) met(sent time.Time, says eventlog.Presence, who eventlog.Member
 		m.opts.Logger.Info("joined the ring", "member", m.who.Name, "members", len(who.Members))
 	}
 	p.doubt = time.Time{}
-	m.view.take(time.Now(), who.Members, m.opts.Owners, m.opts.TTL/3, m.opts.TTL/3)
+	m.propose(m.view.meet(time.Now(), who.Members, m.opts.TTL/3, m.opts.TTL/3))
 }
 
 // doubted notes that another process has our name. One that has crashed has it

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"downlink/internal/eventlog"
+	"downlink/internal/ring"
 )
 
 // A phase is where this member stands with a shard.
@@ -32,8 +33,10 @@ type shard struct {
 	stray   uint64
 	highest uint64 // generation that we have had
 	// As the keeper said it last.
+	heard      bool // it has said something
 	owner      string
 	generation uint64
+	past       ring.Shard // without the owner
 }
 
 // ask is what is to be asked about a shard now. floor is a generation that a
@@ -66,12 +69,48 @@ func (m *Member) pressing(a *eventlog.LeaseAsk) bool {
 	case eventlog.LeaseKeep:
 		return a.Floor > a.Held
 	}
-	return !m.shards[a.Shard].moved.IsZero()
+	to := m.view.proposed[a.Shard]
+	return to != "" && to != m.shards[a.Shard].owner // something moves
+}
+
+// picture is what is known of a shard, for the ring. What we have ourselves is
+// ours, whatever the keeper may have lost.
+func (m *Member) picture(s *shard) ring.Shard {
+	p := s.past
+	if p.Owner = s.owner; s.phase != free && !s.lost {
+		p.Owner = m.who.Name
+	}
+	return p
+}
+
+// propose asks the ring anew; what it proposes now and didn't before counts
+// from since on.
+func (m *Member) propose(since time.Time) {
+	if !m.informed() {
+		return
+	}
+	shards := make([]ring.Shard, len(m.shards))
+	for i := range m.shards {
+		shards[i] = m.picture(&m.shards[i])
+	}
+	m.view.propose(m.opts.Owners(m.view.eligible, shards), since)
+}
+
+// informed reports whether the keeper has said something of every shard: what
+// is unknown looks as if nobody had it.
+func (m *Member) informed() bool {
+	for i := range m.shards {
+		if !m.shards[i].heard {
+			return false
+		}
+	}
+	return true
 }
 
 // heed takes over what the keeper said about a shard. Losses were heeded before.
 func (m *Member) heed(s *shard, a *eventlog.LeaseAsk, state eventlog.LeaseState, sent time.Time) {
-	s.owner, s.generation = state.Owner, state.Generation
+	s.heard, s.owner, s.generation = true, state.Owner, state.Generation
+	s.past = ring.Shard{Last: state.Last, Was: state.Was, Since: state.Since}
 	if s.owner != "" && s.owner != m.who.Name {
 		s.moved = time.Time{}
 	}

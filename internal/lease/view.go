@@ -20,9 +20,10 @@ func newView(shards int) view {
 	return view{proposed: make([]string, shards), since: make([]time.Time, shards)}
 }
 
-// take notes who is there. Who was silent may only be slow to come back after
-// gap, in which nobody could say anything: that counts later.
-func (v *view) take(now time.Time, members []eventlog.MemberState, owners func([]string, int) []string, gap, later time.Duration) {
+// meet notes who is there, and since when what the ring makes of it counts. Who
+// is missing after a gap, in which nobody could say anything, may only be slow to
+// come back: that counts later.
+func (v *view) meet(now time.Time, members []eventlog.MemberState, gap, later time.Duration) (since time.Time) {
 	silent := !v.heard.IsZero() && now.Sub(v.heard) > gap
 	var eligible, leaving []string
 	for _, m := range members {
@@ -33,19 +34,21 @@ func (v *view) take(now time.Time, members []eventlog.MemberState, owners func([
 		}
 	}
 	slices.Sort(eligible)
-	v.members, v.heard = members, now
-	if slices.Equal(eligible, v.eligible) {
-		return
-	}
-	since := now
+	since = now
 	switch {
+	case slices.Equal(eligible, v.eligible):
 	case announced(v.eligible, eligible, leaving):
 		since = time.Time{} // no doubt: they said so
 	case silent:
 		since = now.Add(later)
 	}
-	v.eligible = eligible
-	for i, owner := range owners(eligible, len(v.proposed)) {
+	v.members, v.eligible, v.heard = members, eligible, now
+	return since
+}
+
+// propose takes over what the ring proposes.
+func (v *view) propose(owners []string, since time.Time) {
+	for i, owner := range owners {
 		if owner != v.proposed[i] {
 			v.proposed[i], v.since[i] = owner, since
 		}

@@ -23,11 +23,12 @@ const (
 	callSweep   callName = "sweep"
 	callCheck   callName = "check"
 	callLocate  callName = "locate"  // who serves what
+	callLease   callName = "lease"   // who dials which shards
 	callControl callName = "control" // orders about devices, the lists of revoked ones, claims
 )
 
 func callNames() []callName {
-	return []callName{callAppend, callRead, callRange, callJudge, callInspect, callSuspect, callSweep, callCheck, callLocate, callControl}
+	return []callName{callAppend, callRead, callRange, callJudge, callInspect, callSuspect, callSweep, callCheck, callLocate, callControl, callLease}
 }
 
 // Metrics are the package's metrics.
