@@ -33,6 +33,7 @@ const (
 	goleak     = "go.uber.org/goleak"
 	chromedp   = "github.com/chromedp/chromedp"
 	cdproto    = "github.com/chromedp/cdproto"
+	websocket  = "github.com/coder/websocket"
 	hdr        = "github.com/HdrHistogram/hdrhistogram-go"
 )
 
@@ -63,7 +64,8 @@ var rules = map[string]rule{
 
 	// The flow, in its order.
 	"openapi": {why: "a document"},
-	"publish": {may: "event eventlog problem strictjson", mods: xtime, why: "a producer meets the log, never a session"},
+	"intake":  {may: "event problem", why: "how requests come in; what is done with them is others' business"},
+	"publish": {may: "event eventlog intake problem strictjson", mods: xtime, why: "a producer meets the log, never a session"},
 	"control": {may: "event eventlog problem strictjson", why: "orders meet the log, never a session"},
 	"revoked": {may: "event eventlog backoff", why: "a copy of what the log says; who is ended for it is not its business"},
 	"tail":    {may: "event eventlog backoff", why: "reads positions and pushes into its Dispatcher; what hangs behind it is not its business"},
@@ -76,20 +78,21 @@ var rules = map[string]rule{
 	"door":    {may: "event backoff shard", why: "who may pass, and where it begins; of shard only that"},
 	"sse":     {may: "frame backoff shard session conn door ageing", why: "joins a session with a connection"},
 	"poll":    {may: "event backoff shard session door", why: "joins a session with an answer"},
+	"dial":    {may: "event eventlog frame backoff shard session door lease inventory post", mods: websocket, why: "joins a session with a device that is dialled; of door only the value of groups"},
 
 	// The edges: none of them is imported by the flow.
 	"limits":  {may: "problem", why: "what caps, not who enforces it: that one gets a function"},
 	"config":  {may: "limits cors eventlog/redisurl", mods: kong + " " + yaml, why: "packages see plain Options, never the configuration"},
 	"metrics": {mods: prometheus, why: "the registry; each package keeps its own metrics"},
-	"jwt":     {may: "backoff strictjson", mods: gojwt, why: "whether a signed token is to be believed; what it is for is its caller's business"},
-	"auth":    {may: "event certs jwt strictjson", why: "turns a credential into an identity; it answers nobody"},
-	"ticket":  {may: "event problem strictjson", why: "what lets a browser in once; who may have one is decided elsewhere"},
+	"jwt":     {may: "backoff reload strictjson", mods: gojwt, why: "whether a signed token is to be believed; what it is for is its caller's business"},
+	"auth":    {may: "event certs jwt reload strictjson", why: "turns a credential into an identity; it answers nobody"},
+	"ticket":  {may: "event problem reload strictjson", why: "what lets a browser in once; who may have one is decided elsewhere"},
 	"cors":    {why: "a rule of browsers; it identifies nobody"},
-	"access":  {may: "event problem jwt strictjson", mods: yaml, why: "who calls the back end; it serves nothing itself"},
-	"certs":   {why: "a certificate that can be exchanged; it knows no listener"},
-	"reload":  {why: "a rhythm; what is in the files is their owners' business"},
+	"access":  {may: "event problem jwt reload strictjson", mods: yaml, why: "who calls the back end; it serves nothing itself"},
+	"certs":   {may: "reload", why: "a certificate that can be exchanged; it knows no listener"},
+	"reload":  {why: "a rhythm, and how much is read at most; what is in the files is their owners' business"},
 	"explain": {may: "event eventlog session shard trail problem", why: "gathers what others know of a device"},
-	"drain":   {may: "backoff session ageing problem strictjson", why: "when and how fast devices are let go; it knows sessions, not what carries them"},
+	"drain":   {may: "backoff session ageing rebalance problem strictjson", why: "when and how fast devices are let go; it knows sessions, not what carries them"},
 	"trail":   {why: "remembers what it is told; it knows neither sessions nor doors"},
 	"peer":    {why: "addresses and what proxies say of them; it counts nobody"},
 	"lobby":   {may: "peer backoff", why: "who is in and who may come in; it knows neither HTTP nor sockets"},
@@ -99,9 +102,18 @@ var rules = map[string]rule{
 	"ring": {why: "a pure function: who should hold which shard"},
 	"plan": {may: "event ring", why: "arithmetic; it counts with the gateway's own functions and asks nobody"},
 
+	// The way out.
+	"egress":    {mods: yaml, why: "who may be dialled and what is shown to him; it knows no device"},
+	"inventory": {may: "event reload strictjson", mods: yaml, why: "a list of devices; who dials them is its caller's business"},
+	"post":      {may: "egress inventory", why: "one event, one device, one request; it chooses neither and repeats nothing"},
+	"push":      {may: "event intake problem strictjson egress inventory post", why: "a producer meets a device, and no log"},
+
+	// Beside other gateways.
+	"rebalance": {may: "session ageing", why: "how many streams the others hold, and what is done about it; where they tell each other is handed in"},
+
 	// Assembly.
 	"gateway": {
-		may:  "event frame problem openapi backoff eventlog eventlog/redislog eventlog/filelog publish control revoked tail sweep shard session conn door sse poll trail explain metrics server lobby peer jwt auth certs reload limits fdtable access ticket cors ageing drain",
+		may:  "event frame problem openapi backoff eventlog eventlog/redislog eventlog/filelog publish control revoked tail sweep shard session conn door sse poll trail explain metrics server lobby peer jwt auth certs reload limits fdtable access ticket cors ageing drain rebalance dial lease ring inventory egress post push",
 		mods: prometheus,
 		why:  "the one place that knows every stage's concrete type; it takes Options too, so that a test can run three in one process",
 	},

@@ -11,14 +11,15 @@ import (
 
 	"downlink/internal/event"
 	"downlink/internal/eventlog"
+	"downlink/internal/intake"
 	"downlink/internal/problem"
 )
 
 // batch answers NDJSON: a line for a line, in order, while it reads. Memory is
 // bounded by what one call of the log takes and by what the client leaves
 // unread of its answer.
-func (h *Handler) batch(w http.ResponseWriter, r *http.Request, body *slowBody, sender Sender) {
-	key, err := headerKey(r)
+func (h *Handler) batch(w http.ResponseWriter, r *http.Request, body *intake.Body, sender Sender) {
+	key, err := intake.Key(r)
 	if err != nil {
 		d := asProblem(err)
 		h.metrics.count(d)
@@ -27,25 +28,26 @@ func (h *Handler) batch(w http.ResponseWriter, r *http.Request, body *slowBody, 
 	}
 	// Without it HTTP/1.1 would read the whole body before the first answer.
 	// HTTP/2 is full duplex anyway and says "not supported".
-	_ = body.conn.EnableFullDuplex()
+	_ = body.Conn.EnableFullDuplex()
 	in, _ := h.readers.Get().(*bufio.Reader)
 	in.Reset(body)
 	b := &batch{
 		h:       h,
 		request: r,
+		body:    body,
 		key:     key,
 		sender:  sender,
-		lines:   newLines(in, h.maxBody),
-		whole:   0 < r.ContentLength && r.ContentLength <= linesBuffer,
+		lines:   intake.NewLines(in, h.maxBody),
+		whole:   0 < r.ContentLength && r.ContentLength <= intake.LinesBuffer,
 		entries: firstRound,
 	}
 	// Read first, answer then: a client that waits for "100 Continue" gets it
 	// at the first read, and would never get it after a final status.
 	first := b.round()
-	w.Header().Set("Content-Type", typeBatch)
+	w.Header().Set("Content-Type", intake.TypeBatch)
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(http.StatusOK)
-	err = b.run(first, startAnswers(w, body.conn, h.opts.BodyTimeout))
+	err = b.run(first, intake.StartAnswers(w, body.Conn, h.opts.BodyTimeout))
 	in.Reset(nil)
 	h.readers.Put(in)
 	if err != nil {
@@ -60,8 +62,9 @@ type batch struct {
 	// Set at construction.
 	h       *Handler
 	request *http.Request
+	body    *intake.Body
 	key     string // Idempotency-Key of the request, may be empty
-	lines   *lines
+	lines   *intake.Lines
 	// The client has announced a short body, so all of it is on its way: it
 	// doesn't wait for an answer in between.
 	whole bool
@@ -91,9 +94,9 @@ type pending struct {
 }
 
 // run answers until the input ends or the client is gone.
-func (b *batch) run(answer []byte, out *answers) (err error) {
-	defer func() { err = out.close() }()
-	for out.send(answer) == nil && !b.done {
+func (b *batch) run(answer []byte, out *intake.Answers) (err error) {
+	defer func() { err = out.Close() }()
+	for out.Send(answer) == nil && !b.done {
 		answer = b.round()
 	}
 	return nil
@@ -105,7 +108,7 @@ func (b *batch) round() []byte {
 	p := newPlan(b.h.opts.Shards, b.entries)
 	b.waiting = b.waiting[:0]
 	for len(b.waiting) < batchLines && len(p.slots) < batchEntries && p.bytes < batchBytes && !b.done {
-		if len(b.waiting) > 0 && !b.whole && b.again == nil && b.lines.waits() {
+		if len(b.waiting) > 0 && !b.whole && b.again == nil && b.lines.Waits() {
 			break
 		}
 		line, more := b.read(p)
@@ -136,18 +139,18 @@ func (b *batch) read(p *plan) (line pending, more bool) {
 		b.again = nil
 		return b.plan(p, m), true
 	}
-	late := b.number > 0 && (len(b.waiting) == 0 || b.whole && b.lines.waits())
-	text, err := b.lines.next()
+	late := b.number > 0 && (len(b.waiting) == 0 || b.whole && b.lines.Waits())
+	text, err := b.lines.Next()
 	switch {
 	case errors.Is(err, io.EOF):
 		b.done = true
 		return pending{}, false
-	case errors.Is(err, errLineTooLong):
+	case errors.Is(err, intake.ErrLineTooLong):
 		b.number++
 		return pending{fault: b.h.bodyTooLarge()}, true
 	case err != nil:
 		b.done = true
-		return pending{fault: b.h.readFault(err)}, true
+		return pending{fault: b.h.readFault(b.body, err)}, true
 	}
 	if late {
 		b.renew()
@@ -237,7 +240,7 @@ func (b *batch) identify(m *message) error {
 	m.idem = b.key + "#" + strconv.Itoa(b.number)
 	if len(m.idem) > event.MaxIdemBytes {
 		return problem.New(problem.InvalidIdempotency,
-			fmt.Sprintf("%s with the line's number has %d bytes, allowed are %d", IdempotencyHeader, len(m.idem), event.MaxIdemBytes))
+			fmt.Sprintf("%s with the line's number has %d bytes, allowed are %d", intake.KeyHeader, len(m.idem), event.MaxIdemBytes))
 	}
 	return nil
 }

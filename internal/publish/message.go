@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"downlink/internal/event"
+	"downlink/internal/intake"
 	"downlink/internal/problem"
 )
 
@@ -98,7 +99,7 @@ func (m *message) set(name, raw string) (bit uint, err error) {
 		text(&m.trace)
 		return hasTrace, err
 	default:
-		return 0, problem.New(problem.UnknownMember, fmt.Sprintf("%q isn't a member of an event", clip(name))).At(clip(name))
+		return 0, problem.New(problem.UnknownMember, fmt.Sprintf("%q isn't a member of an event", intake.Clip(name))).At(intake.Clip(name))
 	}
 }
 

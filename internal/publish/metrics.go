@@ -3,6 +3,7 @@ package publish
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"downlink/internal/intake"
 	"downlink/internal/problem"
 )
 
@@ -24,7 +25,7 @@ type Metrics struct {
 	events   map[string]prometheus.Counter // by result
 	entries  prometheus.Counter
 	bytes    prometheus.Counter
-	duration map[form]prometheus.Observer
+	duration map[intake.Form]prometheus.Observer
 	inFlight prometheus.Gauge
 }
 
@@ -49,7 +50,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "downlink_publish_payload_bytes_total",
 			Help: "Bytes of payload in those entries.",
 		}),
-		duration: make(map[form]prometheus.Observer),
+		duration: make(map[intake.Form]prometheus.Observer),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "downlink_publish_requests_in_flight",
 			Help: "Publish requests that are being answered.",
@@ -58,7 +59,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	for _, result := range []string{resultStored, resultReplayed, resultInvalid, resultTooLarge, resultConflict, resultDenied, resultUnavailable, resultLimited, resultFailed} {
 		m.events[result] = events.WithLabelValues(result)
 	}
-	for _, f := range []form{formSingle, formBatch, formUnknown} {
+	for _, f := range []intake.Form{intake.Single, intake.Batch, intake.Unknown} {
 		m.duration[f] = duration.WithLabelValues(string(f))
 	}
 	reg.MustRegister(events, m.entries, m.bytes, duration, m.inFlight)

@@ -7,13 +7,12 @@ package publish
 import (
 	"bufio"
 	"log/slog"
-	"mime"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
 	"downlink/internal/eventlog"
+	"downlink/internal/intake"
 	"downlink/internal/problem"
 )
 
@@ -40,7 +39,7 @@ const (
 // IdempotencyHeader carries a request's idempotency key; ReplayedHeader says
 // that the answer repeats an earlier one and nothing was stored.
 const (
-	IdempotencyHeader = "Idempotency-Key"
+	IdempotencyHeader = intake.KeyHeader
 	ReplayedHeader    = "Idempotent-Replayed"
 )
 
@@ -114,7 +113,7 @@ func New(o Options) *Handler {
 		rates:    newRates(o),
 		patience: patience{limit: o.AppendTimeout},
 		texts:    sync.Pool{New: func() any { return new([]byte) }},
-		readers:  sync.Pool{New: func() any { return bufio.NewReaderSize(nil, linesBuffer) }},
+		readers:  sync.Pool{New: func() any { return bufio.NewReaderSize(nil, intake.LinesBuffer) }},
 	}
 }
 
@@ -124,7 +123,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.metrics.inFlight.Inc()
 	defer h.metrics.inFlight.Dec()
 
-	body := newSlowBody(w, r, h.opts.BodyTimeout)
+	body := intake.NewBody(w, r, h.opts.BodyTimeout)
 	sender, form, fault := h.accept(r)
 	defer func() { h.metrics.duration[form].Observe(time.Since(start).Seconds()) }()
 	switch {
@@ -134,7 +133,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		h.metrics.count(fault)
 		problem.Write(w, fault)
-	case form == formBatch:
+	case form == intake.Batch:
 		h.batch(w, r, body, sender)
 	default:
 		h.single(w, r, body, sender)
@@ -142,60 +141,13 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // accept says who sends a request, and in which form, before it is read.
-func (h *Handler) accept(r *http.Request) (Sender, form, *problem.Document) {
+func (h *Handler) accept(r *http.Request) (Sender, intake.Form, *problem.Document) {
 	sender, err := h.opts.Sender(r)
 	if err != nil {
-		return nil, formUnknown, asProblem(err)
+		return nil, intake.Unknown, asProblem(err)
 	}
-	form, fault := formOf(r)
+	form, fault := intake.FormOf(r)
 	return sender, form, fault
-}
-
-// A form is how a request carries its events.
-type form string
-
-const (
-	formSingle  form = "single"  // one JSON object
-	formBatch   form = "batch"   // NDJSON
-	formUnknown form = "unknown" // refused before it was read
-)
-
-// The media types of the forms, and of their answers.
-const (
-	typeSingle = "application/json"
-	typeBatch  = "application/x-ndjson"
-)
-
-// formOf refuses what isn't a POST of a known media type. Without a type too:
-// a browser sends a cross-site POST unasked as long as it isn't one of these.
-func formOf(r *http.Request) (form, *problem.Document) {
-	if r.Method != http.MethodPost {
-		return formUnknown, problem.New(problem.MethodNotAllowed, "events are published with POST, not "+r.Method)
-	}
-	if e := r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
-		return formUnknown, problem.New(problem.UnsupportedMedia, "the body is encoded ("+clip(e)+")")
-	}
-	given := r.Header.Get("Content-Type")
-	switch given { // as nearly everybody writes them
-	case typeSingle:
-		return formSingle, nil
-	case typeBatch:
-		return formBatch, nil
-	}
-	media, params, err := mime.ParseMediaType(given)
-	if c := params["charset"]; err == nil && c != "" && !strings.EqualFold(c, "utf-8") {
-		return formUnknown, problem.New(problem.UnsupportedMedia, "the charset is "+clip(c)+", not UTF-8")
-	}
-	switch {
-	case given == "":
-		return formUnknown, problem.New(problem.UnsupportedMedia, "the request has no Content-Type")
-	case err == nil && media == typeSingle:
-		return formSingle, nil
-	case err == nil && media == typeBatch:
-		return formBatch, nil
-	default:
-		return formUnknown, problem.New(problem.UnsupportedMedia, "the Content-Type is "+clip(given))
-	}
 }
 
 // permit asks for each target of a message, before any of it is stored.
@@ -214,15 +166,6 @@ func (h *Handler) maxBody() int { return escapeFactor*h.opts.MaxEventBytes() + b
 // append stores a plan's events.
 func (h *Handler) append(p *plan) []eventlog.Result {
 	return h.opts.Log.Append(h.patience.context(), p.appends)
-}
-
-// clip shortens what a client sent, for use in a message.
-func clip(s string) string {
-	const most = 64
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
 // logTrouble logs what no publisher can mend.

@@ -6,16 +6,15 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"slices"
 	"time"
 
-	"downlink/internal/event"
+	"downlink/internal/intake"
 	"downlink/internal/problem"
 )
 
 // single answers a request with one message.
-func (h *Handler) single(w http.ResponseWriter, r *http.Request, body *slowBody, sender Sender) {
+func (h *Handler) single(w http.ResponseWriter, r *http.Request, body *intake.Body, sender Sender) {
 	text, _ := h.texts.Get().(*[]byte)
 	defer h.recycle(text)
 	m, err := h.readSingle(w, r, body, text)
@@ -46,9 +45,9 @@ func (h *Handler) single(w http.ResponseWriter, r *http.Request, body *slowBody,
 		return
 	}
 	// On HTTP/2 a client may open no window for its answer.
-	_ = body.conn.SetWriteDeadline(time.Now().Add(h.opts.BodyTimeout))
+	_ = body.Conn.SetWriteDeadline(time.Now().Add(h.opts.BodyTimeout))
 	header := w.Header()
-	header.Set("Content-Type", typeSingle)
+	header.Set("Content-Type", intake.TypeSingle)
 	header.Set("Cache-Control", "no-store")
 	if o.replayed {
 		header.Set(ReplayedHeader, "true")
@@ -67,8 +66,8 @@ func (h *Handler) recycle(text *[]byte) {
 }
 
 // readSingle reads the message into text, of which it keeps nothing.
-func (h *Handler) readSingle(w http.ResponseWriter, r *http.Request, body *slowBody, text *[]byte) (*message, error) {
-	key, err := headerKey(r)
+func (h *Handler) readSingle(w http.ResponseWriter, r *http.Request, body *intake.Body, text *[]byte) (*message, error) {
+	key, err := intake.Key(r)
 	if err != nil {
 		return nil, err
 	}
@@ -89,16 +88,16 @@ func (h *Handler) readSingle(w http.ResponseWriter, r *http.Request, body *slowB
 	case m.idem == "":
 		m.idem = key
 	case m.idem != key:
-		return nil, problem.New(problem.InvalidIdempotency, "the header "+IdempotencyHeader+" and the member idem differ").At("idem")
+		return nil, problem.New(problem.InvalidIdempotency, "the header "+intake.KeyHeader+" and the member idem differ").At("idem")
 	}
 	return m, nil
 }
 
-func (h *Handler) readBody(w http.ResponseWriter, r *http.Request, body io.Reader, text *[]byte) error {
+func (h *Handler) readBody(w http.ResponseWriter, r *http.Request, body *intake.Body, text *[]byte) error {
 	if n := int(r.ContentLength); 0 < n && n <= keptText {
 		*text = slices.Grow((*text)[:0], n)[:n]
 		if _, err := io.ReadFull(body, *text); err != nil {
-			return h.readFault(err)
+			return h.readFault(body, err)
 		}
 		return nil
 	}
@@ -106,7 +105,7 @@ func (h *Handler) readBody(w http.ResponseWriter, r *http.Request, body io.Reade
 	// A promised length isn't yet memory: it grows as bytes come.
 	buf := bytes.NewBuffer((*text)[:0])
 	if _, err := io.Copy(buf, limited); err != nil {
-		return h.readFault(err)
+		return h.readFault(body, err)
 	}
 	*text = buf.Bytes()
 	if buf.Len() == 0 {
@@ -116,41 +115,15 @@ func (h *Handler) readBody(w http.ResponseWriter, r *http.Request, body io.Reade
 }
 
 // readFault says why a body can't be read to its end.
-func (h *Handler) readFault(err error) *problem.Document {
-	var tooLarge *http.MaxBytesError
-	switch {
-	case errors.As(err, &tooLarge):
+func (h *Handler) readFault(body *intake.Body, err error) *problem.Document {
+	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
 		return h.bodyTooLarge()
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return problem.New(problem.RequestTimeout, fmt.Sprintf("no byte of the body came for %s", h.opts.BodyTimeout))
-	default:
-		return problem.New(problem.InvalidJSON, "the body ended too early")
 	}
+	return body.Fault(err)
 }
 
 func (h *Handler) bodyTooLarge() *problem.Document {
 	return problem.New(problem.BodyTooLarge, fmt.Sprintf("it has more than %d bytes, while an event may have %d", h.maxBody(), h.opts.MaxEventBytes()))
-}
-
-// headerKey reads the Idempotency-Key header; it is empty if there is none.
-func headerKey(r *http.Request) (string, error) {
-	values := r.Header[IdempotencyHeader] // the name is canonical
-	if len(values) == 0 {
-		return "", nil
-	}
-	if len(values) > 1 {
-		return "", problem.New(problem.InvalidIdempotency, "there are several "+IdempotencyHeader+" headers")
-	}
-	if values[0] == "" {
-		return "", problem.New(problem.InvalidIdempotency, "the header "+IdempotencyHeader+" is empty")
-	}
-	probe := event.Event{Target: event.Broadcast, Type: "t", Idem: values[0]}
-	if err := probe.Validate(0); err != nil {
-		d := refusal(err)
-		d.Field = IdempotencyHeader
-		return "", d
-	}
-	return values[0], nil
 }
 
 // account counts what became of a message.

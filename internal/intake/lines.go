@@ -1,4 +1,4 @@
-package publish
+package intake
 
 import (
 	"bufio"
@@ -7,27 +7,29 @@ import (
 	"io"
 )
 
-var errLineTooLong = errors.New("the line is too long")
+// ErrLineTooLong is what Next says in the place of a line over the limit.
+var ErrLineTooLong = errors.New("the line is too long")
 
-// lines reads NDJSON with bounded memory.
-type lines struct {
+// Lines reads NDJSON with bounded memory. Not safe for concurrent use.
+type Lines struct {
 	r    *bufio.Reader
 	most func() int // bytes of a line
 	buf  []byte
 }
 
-// linesBuffer is how much of a batch is taken from its connection at once.
-const linesBuffer = 64 << 10
+// LinesBuffer is how much of a batch is taken from its connection at once.
+const LinesBuffer = 64 << 10
 
-func newLines(r *bufio.Reader, most func() int) *lines {
-	return &lines{r: r, most: most}
+// NewLines reads from r; a line may have most bytes, asked for each.
+func NewLines(r *bufio.Reader, most func() int) *Lines {
+	return &Lines{r: r, most: most}
 }
 
-// next is the next line that isn't blank, without its end, valid until the
-// next call. It returns errLineTooLong for a line over the limit, which it
+// Next is the next line that isn't blank, without its end, valid until the
+// next call. It returns ErrLineTooLong for a line over the limit, which it
 // skips whole, and io.EOF after the last line. A line without an end counts
 // only if the input ends properly: else it may be half of one.
-func (l *lines) next() ([]byte, error) {
+func (l *Lines) Next() ([]byte, error) {
 	for {
 		line, err := l.read()
 		if err != nil {
@@ -39,7 +41,7 @@ func (l *lines) next() ([]byte, error) {
 	}
 }
 
-func (l *lines) read() ([]byte, error) {
+func (l *Lines) read() ([]byte, error) {
 	l.buf = l.buf[:0]
 	tooLong := false
 	for {
@@ -58,14 +60,14 @@ func (l *lines) read() ([]byte, error) {
 		}
 		if tooLong {
 			l.buf = nil // a giant leaves no giant buffer behind
-			return nil, errLineTooLong
+			return nil, ErrLineTooLong
 		}
 		return l.buf, nil
 	}
 }
 
-// waits reports whether the next call of next may have to wait for the client.
-func (l *lines) waits() bool {
+// Waits reports whether the next call of Next may have to wait for the client.
+func (l *Lines) Waits() bool {
 	ready, _ := l.r.Peek(l.r.Buffered()) // what is buffered can be peeked at
 	return bytes.IndexByte(ready, '\n') < 0
 }

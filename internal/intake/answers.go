@@ -1,4 +1,4 @@
-package publish
+package intake
 
 import (
 	"errors"
@@ -7,14 +7,14 @@ import (
 )
 
 // queuedAnswers is how many pieces of answer may wait for a client that sends
-// without reading. A piece answers one round: at most batchLines lines.
+// without reading. How much is in a piece is for whoever sends it to bound.
 const queuedAnswers = 64
 
-// answers writes a batch's answer beside the reading of its body. A client may
+// Answers writes a batch's answer beside the reading of its body. A client may
 // send everything before it reads anything: were both done in one goroutine,
 // either side would wait for the other once the sockets are full. Here the
 // queue takes what comes, up to a bound, and then the batch ends.
-type answers struct {
+type Answers struct {
 	// Set at construction.
 	w       http.ResponseWriter
 	conn    *http.ResponseController
@@ -26,8 +26,10 @@ type answers struct {
 	err error // owned by the writer until failed or ended is closed
 }
 
-func startAnswers(w http.ResponseWriter, conn *http.ResponseController, timeout time.Duration) *answers {
-	a := &answers{
+// StartAnswers begins to write to w, whose connection is conn. A client that takes
+// nothing for timeout ends it. Close must be called.
+func StartAnswers(w http.ResponseWriter, conn *http.ResponseController, timeout time.Duration) *Answers {
+	a := &Answers{
 		w: w, conn: conn, timeout: timeout,
 		queue:  make(chan []byte, queuedAnswers),
 		failed: make(chan struct{}),
@@ -37,9 +39,9 @@ func startAnswers(w http.ResponseWriter, conn *http.ResponseController, timeout 
 	return a
 }
 
-// send queues a piece. It waits while the queue is full; the writer's time-out
+// Send queues a piece. It waits while the queue is full; the writer's time-out
 // ends that if the client takes nothing. It fails when the writer has failed.
-func (a *answers) send(piece []byte) error {
+func (a *Answers) Send(piece []byte) error {
 	select {
 	case <-a.failed:
 		return a.err
@@ -48,14 +50,14 @@ func (a *answers) send(piece []byte) error {
 	}
 }
 
-// close waits until everything is written, and says whether it was.
-func (a *answers) close() error {
+// Close waits until everything is written, and says whether it was.
+func (a *Answers) Close() error {
 	close(a.queue)
 	<-a.ended
 	return a.err
 }
 
-func (a *answers) write() {
+func (a *Answers) write() {
 	defer close(a.ended)
 	for piece := range a.queue {
 		if a.err != nil {
@@ -68,7 +70,7 @@ func (a *answers) write() {
 	_ = a.conn.SetWriteDeadline(time.Time{}) // the connection may serve another request
 }
 
-func (a *answers) writePiece(piece []byte) error {
+func (a *Answers) writePiece(piece []byte) error {
 	_ = a.conn.SetWriteDeadline(time.Now().Add(a.timeout)) // where there are no deadlines, nothing is slow
 	if _, err := a.w.Write(piece); err != nil {
 		return err

@@ -1,0 +1,208 @@
+package inventory
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/goccy/go-yaml"
+
+	"downlink/internal/strictjson"
+)
+
+// A format is how a list is written down.
+type format string
+
+const (
+	formatYAML format = "YAML"
+	formatJSON format = "JSON"
+	formatCSV  format = "CSV"
+)
+
+// Its members, in every format.
+const (
+	memberID         = "id"
+	memberURL        = "url"
+	memberGroups     = "groups"
+	memberCredential = "credential"
+)
+
+var errEmpty = errors.New("it is empty; a list without devices is [], in CSV a line with the names of the columns")
+
+// parse reads a list. What is wrong with one entry is said in it; an error means
+// that the text as a whole isn't one: half of it may be missing, so nothing of
+// it counts.
+func parse(f format, text []byte) ([]Entry, error) {
+	text = bytes.TrimPrefix(text, []byte("\ufeff"))
+	if !utf8.Valid(text) {
+		return nil, errors.New("it isn't UTF-8")
+	}
+	// A file that is being written anew is empty for a moment.
+	if len(bytes.TrimSpace(text)) == 0 {
+		return nil, errEmpty
+	}
+	switch f {
+	case formatCSV:
+		return parseCSV(text)
+	case formatJSON:
+		return parseJSON(text)
+	default:
+		return parseYAML(text)
+	}
+}
+
+// parseJSON reads an array of objects.
+func parseJSON(text []byte) ([]Entry, error) {
+	if !json.Valid(text) {
+		return nil, errors.New("it isn't JSON")
+	}
+	var raw []json.RawMessage
+	if json.Unmarshal(text, &raw) != nil {
+		return nil, errors.New(`it isn't an array of devices: [{"id":"pos-1","url":"https://…"}, …]`)
+	}
+	entries := make([]Entry, len(raw))
+	for i, object := range raw {
+		var d Device
+		err := strictjson.Read(object, members(&d, true))
+		entries[i] = Entry{Device: d, Err: err}
+	}
+	return entries, nil
+}
+
+func members(d *Device, withID bool) map[string]any {
+	m := map[string]any{memberURL: &d.URL, memberGroups: &d.Groups, memberCredential: &d.Credential}
+	if withID {
+		m[memberID] = &d.ID
+	}
+	return m
+}
+
+// parseYAML reads a list of maps. A member that isn't known, or of another type,
+// is an error of the whole: the reader doesn't go on behind it.
+func parseYAML(text []byte) ([]Entry, error) {
+	var list []struct {
+		ID         string   `yaml:"id"`
+		URL        string   `yaml:"url"`
+		Groups     []string `yaml:"groups"`
+		Credential string   `yaml:"credential"`
+	}
+	if err := decodeYAML(text, &list); err != nil {
+		return nil, fmt.Errorf("%s isn't understood; write a list whose entries have id, url, and any of groups and credential", where(err))
+	}
+	entries := make([]Entry, len(list))
+	for i, e := range list {
+		entries[i] = Entry{Device: Device(e)}
+	}
+	return entries, nil
+}
+
+var errYAML = errors.New("not understood")
+
+// decodeYAML reads strict YAML. Some texts that aren't make the library panic,
+// which a file must not do to a program that runs.
+func decodeYAML(text []byte, into any) (err error) {
+	defer func() {
+		if recover() != nil {
+			err = errYAML
+		}
+	}()
+	return yaml.UnmarshalWithOptions(text, into, yaml.Strict())
+}
+
+// where is the line of a mistake, if it is known.
+func where(err error) string {
+	if bad, ok := errors.AsType[yaml.Error](err); ok {
+		if t := bad.GetToken(); t != nil && t.Position != nil {
+			return fmt.Sprintf("line %d", t.Position.Line)
+		}
+	}
+	return "it"
+}
+
+// parseCSV reads lines whose first names the columns. Groups stand in one
+// column, with semicolons between.
+func parseCSV(text []byte) ([]Entry, error) {
+	in := csv.NewReader(bytes.NewReader(text))
+	in.FieldsPerRecord = -1
+	in.ReuseRecord = true
+	names, err := in.Read()
+	if err != nil {
+		return nil, csvError(err)
+	}
+	columns, err := columnsOf(names)
+	if err != nil {
+		return nil, err
+	}
+	entries := make([]Entry, 0, bytes.Count(text, []byte("\n")))
+	for {
+		record, err := in.Read()
+		if err == io.EOF {
+			return entries, nil
+		}
+		if err != nil {
+			return nil, csvError(err)
+		}
+		e := Entry{}
+		e.Line, _ = in.FieldPos(0)
+		for i := range min(len(record), len(columns)) {
+			set(&e.Device, columns[i], record[i])
+		}
+		if len(record) != len(columns) {
+			e.Err = fmt.Errorf("it has %d fields, and the first line names %d columns", len(record), len(columns))
+		}
+		entries = append(entries, e)
+	}
+}
+
+// csvError is without what stands in the line.
+func csvError(err error) error {
+	if bad, ok := errors.AsType[*csv.ParseError](err); ok {
+		return fmt.Errorf("line %d isn't CSV: %w", bad.Line, bad.Err)
+	}
+	return errors.New("it isn't CSV")
+}
+
+// columnsOf checks the line with the names: a misspelt one would be a device
+// without its groups, in silence.
+func columnsOf(names []string) ([]string, error) {
+	columns := make([]string, len(names))
+	for i, name := range names {
+		name = strings.ToLower(strings.TrimSpace(name))
+		switch name {
+		case memberID, memberURL, memberGroups, memberCredential:
+		default:
+			return nil, fmt.Errorf("column %d isn't one of id, url, groups, credential; the first line must name the columns", i+1)
+		}
+		if slices.Contains(columns[:i], name) {
+			return nil, fmt.Errorf("the column %s stands there twice", name)
+		}
+		columns[i] = name
+	}
+	if !slices.Contains(columns, memberID) || !slices.Contains(columns, memberURL) {
+		return nil, errors.New("the first line must name at least the columns id and url")
+	}
+	return columns, nil
+}
+
+func set(d *Device, column, value string) {
+	switch column {
+	case memberID:
+		d.ID = value
+	case memberURL:
+		d.URL = strings.TrimSpace(value)
+	case memberCredential:
+		d.Credential = strings.TrimSpace(value)
+	case memberGroups:
+		for g := range strings.SplitSeq(value, ";") {
+			if g = strings.TrimSpace(g); g != "" {
+				d.Groups = append(d.Groups, g)
+			}
+		}
+	}
+}
