@@ -225,6 +225,7 @@ type Log interface {
 	Sweeper
 	Controller
 	Claimer
+	Positioner
 	// Shards is the number of shards, fixed when the log was created.
 	Shards() int
 	// Close ends every call and frees what the log holds. Calls after it

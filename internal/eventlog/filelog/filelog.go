@@ -131,6 +131,7 @@ type shard struct {
 	group   uint64   // the last one that has issued an ID
 	coming  coming   // what the running group adds to fresh
 	pruneAt []byte   // where pruning goes on; nil while there is nothing to prune
+	dropAt  []byte   // likewise of positions
 
 	// Guarded by mu. What removes or doubts is committed under the lock, what
 	// adds is published after its sync: so whoever holds the lock and opens an

@@ -21,6 +21,7 @@ const (
 	revokedPrefix = 'r' // shard, device → ID of the order and its reason; no device → the list's version
 	claimPrefix   = 'c' // shard, hash of a claimed name → when it is free again, ms
 	freePrefix    = 'f' // shard, when a claimed name is free again, that hash → nothing
+	posPrefix     = 'p' // shard, device → position; no device → the highest generation
 )
 
 const (
@@ -68,6 +69,7 @@ func onceKey(shard int, h [hashBytes]byte) []byte { return key(oncePrefix, shard
 
 func revokedKey(shard int, device string) []byte   { return key(revokedPrefix, shard, []byte(device)...) }
 func claimKey(shard int, h [hashBytes]byte) []byte { return key(claimPrefix, shard, h[:]...) }
+func posKey(shard int, device string) []byte       { return key(posPrefix, shard, []byte(device)...) }
 
 func freeKey(shard int, at uint64, h [hashBytes]byte) []byte {
 	return append(binary.BigEndian.AppendUint64(key(freePrefix, shard), at), h[:]...)

@@ -130,6 +130,7 @@ func (l *Log) step(s *shard, p plan) (eventlog.SweepReport, error) {
 	report.More = c.forget() || report.More
 	report.More = c.release(now) || report.More
 	pruned, more := c.prune(now)
+	more = c.dropPositions() || more
 	report.Pruned, report.More = pruned, report.More || more
 	if c.err != nil {
 		return eventlog.SweepReport{}, l.unavailable(c.err)
@@ -140,7 +141,7 @@ func (l *Log) step(s *shard, p plan) (eventlog.SweepReport, error) {
 	if err := l.update(s, c.rec, c.batch, pebble.NoSync); err != nil {
 		return eventlog.SweepReport{}, err
 	}
-	s.pruneAt = c.pruneAt
+	s.pruneAt, s.dropAt = c.pruneAt, c.dropAt
 	return report, nil
 }
 
@@ -152,6 +153,7 @@ type change struct {
 	batch   *pebble.Batch
 	changed bool   // of the record
 	pruneAt []byte // the shard's, once this is committed
+	dropAt  []byte // likewise
 	err     error  // the first one
 }
 
@@ -213,11 +215,11 @@ func (c *change) forget() (more bool) {
 // that can have been dropped, and in the first batch: the order in which they
 // go then doesn't matter.
 func (c *change) prune(now uint64) (pruned int, more bool) {
-	c.pruneAt = c.shard.pruneAt
+	c.pruneAt, c.dropAt = c.shard.pruneAt, c.shard.dropAt
 	if bound := due(c.rec.Days, now, eventlog.NotesKept); !bound.IsZero() {
 		c.rec.Since = event.Max(c.rec.Since, bound)
 		c.rec.Days = dropMarks(c.rec.Days, bound)
-		c.pruneAt, c.changed = key(notePrefix, c.shard.num), true
+		c.pruneAt, c.dropAt, c.changed = key(notePrefix, c.shard.num), key(posPrefix, c.shard.num), true
 	}
 	if c.rec.Swept != c.rec.Founded {
 		days, added := addMark(c.rec.Days, mark{At: now, ID: c.rec.Swept}, day, maxDays)

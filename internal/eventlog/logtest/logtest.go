@@ -64,6 +64,7 @@ func Run(t *testing.T, open Open) {
 		{"Fault", faultCases()},
 		{"Control", controlCases()},
 		{"Claim", claimCases()},
+		{"Positions", positionCases()},
 		{"Life", lifeCases()},
 	} {
 		t.Run(group.name, func(t *testing.T) {

@@ -162,9 +162,10 @@ func open(tb testing.TB, opts Options) *Log {
 
 // The keys of shard 0, which most tests use.
 const (
-	stream0 = "pos-ev:0"
-	record0 = "pos-ev:0:sweep"
-	notes0  = "pos-ev:0:gone"
+	stream0    = "pos-ev:0"
+	record0    = "pos-ev:0:sweep"
+	positions0 = "pos-ev:0:pos"
+	notes0     = "pos-ev:0:gone"
 )
 
 // xadd appends as a foreign producer would.

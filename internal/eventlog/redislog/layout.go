@@ -97,7 +97,7 @@ func (l *Log) addGroup(h *home, guard *guard, tag string) {
 		g.keys = append(g.keys, key)
 		l.byShard[i] = shard{
 			index: i, home: h, group: g, place: place,
-			stream: key, record: key + ":sweep", notes: key + ":gone", revoked: key + ":revoked",
+			stream: key, record: key + ":sweep", notes: key + ":gone", revoked: key + ":revoked", positions: key + ":pos",
 			foreign: new(atomic.Uint64), prune: new(pruner), acked: new(acked), known: new(small),
 		}
 		g.known = append(g.known, l.byShard[i].known)

@@ -25,10 +25,12 @@ const (
 	callLocate  callName = "locate"  // who serves what
 	callLease   callName = "lease"   // who dials which shards
 	callControl callName = "control" // orders about devices, the lists of revoked ones, claims
+	// positions of devices that don't keep them
+	callPositions callName = "positions"
 )
 
 func callNames() []callName {
-	return []callName{callAppend, callRead, callRange, callJudge, callInspect, callSuspect, callSweep, callCheck, callLocate, callControl, callLease}
+	return []callName{callAppend, callRead, callRange, callJudge, callInspect, callSuspect, callSweep, callCheck, callLocate, callControl, callPositions, callLease}
 }
 
 // Metrics are the package's metrics.

@@ -2,6 +2,7 @@ package redislog
 
 import (
 	"context"
+	"strconv"
 	"sync"
 
 	"downlink/internal/event"
@@ -10,56 +11,76 @@ import (
 // pruneScan is how many notes one step looks at, about.
 const pruneScan = 1000
 
-// A pruner walks over a shard's notes and drops the old ones, a step a sweep.
-// The record says up to which ID; how far this gateway's walk has come is only
-// here: another gateway, or this one after a restart, begins anew.
+// A pruner walks over a shard's notes and then over its positions, and drops
+// the old ones, a step a sweep. The record says up to which ID; how far this
+// gateway's walk has come is only here: another gateway, or this one after a
+// restart, begins anew.
 type pruner struct {
-	mu     sync.Mutex
-	bound  event.ID
-	cursor uint64 // of HSCAN
+	mu        sync.Mutex
+	bound     event.ID
+	positions bool   // the notes are done
+	cursor    uint64 // of HSCAN
 }
 
 // step reports how many notes were dropped and whether the walk goes on.
-func (p *pruner) step(ctx context.Context, s *shard, bound event.ID) (dropped int, more bool, err error) {
+func (p *pruner) step(ctx context.Context, s *shard, bound event.ID) (notes int, more bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.bound != bound {
-		p.bound, p.cursor = bound, 0
+		p.bound, p.positions, p.cursor = bound, false, 0
 	}
-	b := s.home.b()
-	reply, err := s.home.do(ctx, callSweep, b.Hscan().Key(s.notes).Cursor(p.cursor).Count(pruneScan).Build())
+	key, order := s.notes, 0
+	if p.positions {
+		key, order = s.positions, -1 // a position at the bound itself is served still
+	}
+	n, next, err := p.drop(ctx, s, key, order)
 	if err != nil {
 		return 0, false, err
+	}
+	if p.cursor = next; p.positions {
+		return 0, next != 0, nil
+	}
+	p.positions = next == 0
+	return n, true, nil
+}
+
+// drop looks at some fields of a hash and has the script drop those whose order
+// to the bound is at most the given one. It returns where to go on; 0: nowhere.
+func (p *pruner) drop(ctx context.Context, s *shard, key string, order int) (n int, next uint64, err error) {
+	b := s.home.b()
+	reply, err := s.home.do(ctx, callSweep, b.Hscan().Key(key).Cursor(p.cursor).Count(pruneScan).Build())
+	if err != nil {
+		return 0, 0, err
 	}
 	scan, err := reply.AsScanEntry()
 	if err != nil {
-		return 0, false, oddReply(err)
+		return 0, 0, oddReply(err)
 	}
 	last := "0"
-	if scan.Cursor == 0 {
+	if p.positions && scan.Cursor == 0 {
 		last = "1"
 	}
-	args := []string{"", bound.String(), last}
+	args := []string{"", p.bound.String(), last, strconv.Itoa(order)}
 	for i := 0; i+1 < len(scan.Elements); i += 2 {
-		// The field without a name is how the notes show that they are whole.
-		if target := scan.Elements[i]; target != "" && old(scan.Elements[i+1], bound) {
+		// The field without a name is no target's.
+		if target := scan.Elements[i]; target != "" && old(scan.Elements[i+1], p.bound, order) {
 			args = append(args, target)
 		}
 	}
-	reply, err = s.home.eval(ctx, callSweep, pruneScript, []string{s.record, s.notes}, args)
+	reply, err = s.home.eval(ctx, callSweep, pruneScript, []string{s.record, key}, args)
 	if err != nil {
-		return 0, false, err
+		return 0, 0, err
 	}
-	n, err := reply.AsInt64()
+	dropped, err := reply.AsInt64()
 	if err != nil {
-		return 0, false, oddReply(err)
+		return 0, 0, oddReply(err)
 	}
-	p.cursor = scan.Cursor
-	return int(n), scan.Cursor != 0, nil
+	return int(dropped), scan.Cursor, nil
 }
 
-// old reports whether a note is not above the bound. The script looks again.
-func old(note string, bound event.ID) bool {
-	id, err := event.ParseID(note)
-	return err == nil && id.Compare(bound) <= 0
+// old reports whether an ID's order to the bound is at most the given one. The
+// script looks again.
+func old(text string, bound event.ID, order int) bool {
+	id, err := event.ParseID(text)
+	return err == nil && id.Compare(bound) <= order
 }

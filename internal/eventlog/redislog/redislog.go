@@ -209,18 +209,19 @@ type group struct {
 
 // A shard is where one shard's keys are.
 type shard struct {
-	index   int
-	home    *home
-	group   *group
-	place   int // in the group
-	stream  string
-	record  string // <stream>:sweep
-	notes   string // <stream>:gone
-	revoked string // <stream>:revoked
-	foreign *atomic.Uint64
-	prune   *pruner
-	acked   *acked
-	known   *small
+	index     int
+	home      *home
+	group     *group
+	place     int // in the group
+	stream    string
+	record    string // <stream>:sweep
+	notes     string // <stream>:gone
+	revoked   string // <stream>:revoked
+	positions string // <stream>:pos
+	foreign   *atomic.Uint64
+	prune     *pruner
+	acked     *acked
+	known     *small
 }
 
 func (s *shard) keys() []string { return []string{s.stream, s.record, s.notes} }

@@ -37,6 +37,9 @@ var appendSource string
 //go:embed lua/control.lua
 var controlSource string
 
+//go:embed lua/positions.lua
+var positionsSource string
+
 //go:embed lua/meta.lua
 var metaSource string
 
@@ -62,6 +65,8 @@ var (
 	appendScript  = newScript("#!lua\n", appendSource)
 	// An order is small, and a device must be kept out exactly then, too.
 	controlScript = newScript("#!lua flags=allow-oom\n", controlSource)
+	// Positions are few and replace each other; without them events repeat.
+	positionsScript = newScript("#!lua flags=allow-oom\n", positionsSource)
 	// A replica runs it too.
 	pageScript = newScript("#!lua flags=no-writes\n", pageSource)
 )

@@ -3,6 +3,7 @@ package redislog
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -232,6 +233,7 @@ func TestPrune(t *testing.T) {
 	}
 	bound := r.app("old")
 	r.sweepTo(bound)
+	r.redis.Do("HSET", positions0, "", "7", "below", "1-0", "at", bound.String(), "above", bound.Next().String(), "odd", "no ID")
 	pruned := 0
 	r.eventually(func() bool {
 		pruned += r.sweep(nil).Pruned
@@ -251,6 +253,9 @@ func TestPrune(t *testing.T) {
 	r.want("noted after pruning", st.Since, "new", event.WindowExpired)
 	r.want("noted after pruning", st.Since, "old", "")
 	r.eventually(func() bool { return r.redis.Do("HGET", record0, "prune") == "" })
+	if left := r.redis.Do("HKEYS", positions0); slices.Contains(left.([]any), any("below")) || len(left.([]any)) != 4 {
+		t.Errorf("positions of %v are left, want all but the one below the bound", left)
+	}
 }
 
 // A note that was renewed between the look and the drop stays.
@@ -263,7 +268,7 @@ func TestPruneLooksAgain(t *testing.T) {
 		bound string
 		want  int64
 	}{{"49-0", 0}, {"50-0", 1}} { // another bound is another sweep's
-		reply, err := r.groups[0].home.eval(t.Context(), callSweep, pruneScript, keys, []string{"", c.bound, "1", "old", "renewed"})
+		reply, err := r.groups[0].home.eval(t.Context(), callSweep, pruneScript, keys, []string{"", c.bound, "1", "0", "old", "renewed"})
 		if err != nil {
 			t.Fatal(err)
 		}
