@@ -65,7 +65,7 @@ type Plan struct {
 	Rate    int     `json:"dials_per_second"`
 	Dial    float64 `json:"dial_s"`
 
-	Ideal  int  `json:"ideal_moves"` // devices that no way of sharing out fairly could leave where they are
+	Ideal  int  `json:"ideal_moves"` // the fair share of who comes or goes, in devices
 	Hash   Cost `json:"hash"`        // hash % members, device by device
 	Static Cost `json:"static"`      // shard % members, as --owner static has it
 	Ring   Cost `json:"ring"`
@@ -94,10 +94,14 @@ type Renewals struct {
 	Renewals float64 `json:"renewals_per_second"`
 }
 
-// renewals is how often a lease and a membership are renewed within their time.
-// The same third passes at most from a lease's end until another member has it:
-// the others look every fifteenth, and a change must stand for a fifth.
-const renewals = 3
+// What package lease does within a TTL: it renews every third of it, and looks
+// every fifteenth. A crash shows within one look, must stand for a fifth, and is
+// acted on with the next look. A shard that is let go of is taken within two.
+const (
+	renewals = 3
+	detect   = 3
+	looks    = 15
+)
 
 // Ring computes what a change costs.
 func Ring(c Change) (Plan, error) {
@@ -106,7 +110,6 @@ func Ring(c Change) (Plan, error) {
 	}
 	after := c.Members + c.Add - c.Remove
 	devices := devicesByShard(c.Devices, c.Shards)
-	detect := c.TTL / renewals
 	p := Plan{
 		Members: c.Members, After: after, Devices: c.Devices, Shards: c.Shards,
 		TTL: c.TTL.Seconds(), Rate: c.DialsPerSecond, Dial: c.Dial.Seconds(),
@@ -123,9 +126,9 @@ func Ring(c Change) (Plan, error) {
 		cost.Shards = moved(fleet, owners)
 		return cost
 	}
-	p.Ring = moves(names(after), detect)
+	p.Ring = moves(names(after), 2*c.TTL/looks)
 	if c.Members > 1 {
-		crash := moves(names(c.Members-1), c.TTL+detect)
+		crash := moves(names(c.Members-1), c.TTL+c.TTL/detect)
 		p.Crash = &crash
 	}
 	return p, nil

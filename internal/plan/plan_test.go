@@ -150,7 +150,7 @@ func TestTimesAndRenewals(t *testing.T) {
 	}
 	wave := float64(p.Ring.Wave) / 100
 	near("the ring's wave", p.Ring.WaveS, wave)
-	near("without a connection, in order", p.Ring.Without, 5+1+wave)
+	near("without a connection, in order", p.Ring.Without, 2+1+wave)
 	near("without a connection, after a crash", p.Crash.Without, 15+5+1+p.Crash.WaveS)
 	near("without a connection, hash", p.Hash.Without, 1+p.Hash.WaveS)
 	near("renewals by shard", p.PerShard.Renewals, 12.8)
