@@ -122,7 +122,7 @@ func sentence(s drain.Status) string {
 	p := s.Plan
 	switch s.Phase {
 	case drain.Serving:
-		return fmt.Sprintf("serving: %d connections; a drain would take up to %s", s.Connections, duration(p.TotalS))
+		return fmt.Sprintf("serving: %d connections; a drain would take up to %s%s", s.Connections, duration(p.TotalS), surplus(s))
 	case drain.Waiting:
 		return fmt.Sprintf("waiting until nothing in front sends devices here: %d connections", s.Connections)
 	case drain.Telling:
@@ -132,6 +132,15 @@ func sentence(s drain.Status) string {
 	default:
 		return fmt.Sprintf("drained: %d of %d connections are left", s.Connections, s.Found)
 	}
+}
+
+// surplus says whether a gateway holds more than its share.
+func surplus(s drain.Status) string {
+	r := s.Rebalance
+	if r == nil || r.Surplus == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; it holds %d more than each of %d gateways on the average, which are to be spread: %s", r.Surplus, r.Gateways, r.State)
 }
 
 func duration(seconds float64) time.Duration {

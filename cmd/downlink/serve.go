@@ -116,7 +116,7 @@ func options(c *config.Config, version string, logger *slog.Logger) gateway.Opti
 		MaxConnectionAge: c.MaxAge,
 		Drain: gateway.DrainOptions{
 			Wait: c.DrainWait, Quiet: c.DrainQuiet, Deadline: c.DrainDeadline,
-			File: c.ShutdownFile, IsolationAfter: c.Isolation,
+			File: c.ShutdownFile, IsolationAfter: c.Isolation, RebalanceAfter: c.RebalanceTime,
 		},
 		Version: version,
 		Logger:  logger,

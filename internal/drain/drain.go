@@ -14,6 +14,7 @@ import (
 
 	"downlink/internal/ageing"
 	"downlink/internal/backoff"
+	"downlink/internal/rebalance"
 	"downlink/internal/session"
 )
 
@@ -56,11 +57,14 @@ type Options struct {
 	Deadline, Last time.Duration
 	// Retry is when a device comes back that was refused or ended, jittered by
 	// half.
-	Retry   time.Duration
-	Roster  *session.Roster
-	Ages    *ageing.Book
-	Metrics *Metrics
-	Logger  *slog.Logger
+	Retry  time.Duration
+	Roster *session.Roster
+	Ages   *ageing.Book
+	// Rebalance says how this gateway stands beside the others, for Status; nil: it
+	// isn't said.
+	Rebalance func() rebalance.Status
+	Metrics   *Metrics
+	Logger    *slog.Logger
 }
 
 // A Drain is a gateway's way out. Safe for concurrent use.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"downlink/internal/problem"
+	"downlink/internal/rebalance"
 	"downlink/internal/strictjson"
 )
 
@@ -34,6 +35,8 @@ type Status struct {
 	// or a deadline.
 	WithinS *float64   `json:"within_s,omitempty"`
 	Plan    StatusPlan `json:"plan"`
+	// Rebalance is how this gateway stands beside the others.
+	Rebalance *rebalance.Status `json:"rebalance,omitempty"`
 }
 
 // A StatusPlan is a Plan, for programs.
@@ -50,6 +53,15 @@ type StatusPlan struct {
 
 // Status says how far it has come.
 func (d *Drain) Status() Status {
+	s := d.stand()
+	if d.opts.Rebalance != nil {
+		even := d.opts.Rebalance()
+		s.Rebalance = &even
+	}
+	return s
+}
+
+func (d *Drain) stand() Status {
 	now := d.opts.Roster.Len()
 	d.mu.Lock()
 	defer d.mu.Unlock()

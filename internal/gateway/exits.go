@@ -10,6 +10,7 @@ import (
 	"downlink/internal/door"
 	"downlink/internal/drain"
 	"downlink/internal/event"
+	"downlink/internal/rebalance"
 	"downlink/internal/server"
 	"downlink/internal/session"
 )
@@ -22,6 +23,7 @@ type DrainOptions struct {
 	Deadline       time.Duration // 0: there is none
 	File           string        // whose appearance begins it; empty: there is none
 	IsolationAfter time.Duration // 0: streams stay while the log is away
+	RebalanceAfter time.Duration // how long gateways and streams must have stood before any is ended to spread them
 }
 
 // exits are the ways by which sessions leave the gateway that it decides.
@@ -29,16 +31,24 @@ type exits struct {
 	roster *session.Roster
 	ages   *ageing.Book
 	drain  *drain.Drain
+	even   *rebalance.Balancer
 
 	handlers *drain.Handlers
 }
 
-func newExits(o Options, m instruments) exits {
+func newExits(o Options, instance string, m instruments) exits {
 	out := exits{roster: new(session.Roster), ages: ageing.New()}
+	out.even = rebalance.New(rebalance.Options{
+		Name: instance, Single: o.Log.embedded(),
+		Rate: o.Limits.Value(rebalanceRate), Threshold: o.Limits.Value(rebalanceThreshold), After: o.Drain.RebalanceAfter,
+		Most: o.Limits.Value(maxConnections), Retry: o.Retry,
+		Roster: out.roster, Ages: out.ages,
+		Metrics: m.rebalance, Logger: o.Logger.With("part", "rebalance"),
+	})
 	out.drain = drain.New(drain.Options{
 		Wait: o.Drain.Wait, Quiet: o.Drain.Quiet, Deadline: o.Drain.Deadline, Last: o.ShutdownTimeout,
 		Rate: o.Limits.Value(drainRate), Retry: o.Retry,
-		Roster: out.roster, Ages: out.ages,
+		Roster: out.roster, Ages: out.ages, Rebalance: out.even.Status,
 		Metrics: m.drain, Logger: o.Logger.With("part", "drain"),
 	})
 	out.handlers = out.drain.Handlers()
@@ -84,6 +94,9 @@ func (out exits) begin(ctx context.Context, o Options, stop <-chan struct{}) (dr
 // exits are the parts of the flow that end sessions.
 func (f *flow) exits(o Options, m instruments) []func(context.Context) error {
 	parts := []func(context.Context) error{f.out.ages.Run}
+	if board, ok := f.log.(rebalance.Board); ok {
+		parts = append(parts, func(ctx context.Context) error { return f.out.even.Run(ctx, board, f.taking) })
+	}
 	if o.Drain.IsolationAfter > 0 && !o.Log.embedded() { // or there is no other gateway
 		parts = append(parts, func(ctx context.Context) error {
 			return drain.Isolate(ctx, drain.IsolationOptions{
@@ -94,6 +107,15 @@ func (f *flow) exits(o Options, m instruments) []func(context.Context) error {
 		})
 	}
 	return parts
+}
+
+// awayShort is how long a part of the log may be away from a gateway that takes
+// devices: as long as others believe what it last said of itself.
+const awayShort = 10 * time.Second
+
+// taking reports whether devices should find this gateway.
+func (f *flow) taking() bool {
+	return f.out.drain.Ready() && f.tail.Ready() && f.cutOff(awayShort) == nil
 }
 
 // cutOff tells the devices whose part of the log has been away for so long; nil

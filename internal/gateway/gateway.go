@@ -79,12 +79,8 @@ type Options struct {
 // A Gateway is the program: two listeners, and the flow from the log to the
 // devices between them.
 type Gateway struct {
-	// Set at construction.
-	opts     Options
-	registry *prometheus.Registry
-	metrics  instruments
-	identity *credentials
-	instance string // random
+	base
+
 	// These answer devices until the log has been reached.
 	starting, startingPolls http.Handler
 	device                  *server.Server
@@ -106,7 +102,7 @@ func New(o Options) (*Gateway, error) {
 	if g.identity, err = openCredentials(o, g.metrics); err != nil {
 		return nil, err
 	}
-	g.out = newExits(o, g.metrics)
+	g.out = newExits(o, g.instance, g.metrics)
 	early := door.New(door.Options{Retry: o.Retry, Metrics: g.metrics.door})
 	g.starting, g.startingPolls = sse.Starting(early), poll.Starting(early)
 	devices, backend, err := shareDescriptors()

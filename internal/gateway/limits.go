@@ -14,6 +14,9 @@ const (
 	headerBytes   = "max_header_bytes"
 	trailEntries  = "trail_entries"
 	drainRate     = "drain_rate"
+
+	rebalanceRate      = "rebalance_rate"
+	rebalanceThreshold = "rebalance_threshold"
 )
 
 // bindLimits joins the limits with what the process was given, and registers

@@ -18,6 +18,7 @@ import (
 	"downlink/internal/metrics"
 	"downlink/internal/poll"
 	"downlink/internal/publish"
+	"downlink/internal/rebalance"
 	"downlink/internal/reload"
 	"downlink/internal/revoked"
 	"downlink/internal/shard"
@@ -52,6 +53,7 @@ type instruments struct {
 	ticket  *ticket.Metrics
 	drain   *drain.Metrics
 
+	rebalance    *rebalance.Metrics
 	backendCerts *certs.Metrics
 	cors         *cors.Metrics
 }
@@ -79,6 +81,7 @@ func newInstruments(reg prometheus.Registerer) instruments {
 		ticket:  ticket.NewMetrics(reg),
 		drain:   drain.NewMetrics(reg),
 
+		rebalance:    rebalance.NewMetrics(reg),
 		cors:         cors.NewMetrics(reg),
 		backendCerts: certs.NewBackendMetrics(reg),
 	}

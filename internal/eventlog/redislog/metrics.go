@@ -27,10 +27,11 @@ const (
 	callControl callName = "control" // orders about devices, the lists of revoked ones, claims
 	// positions of devices that don't keep them
 	callPositions callName = "positions"
+	callBoard     callName = "board" // what gateways say of themselves
 )
 
 func callNames() []callName {
-	return []callName{callAppend, callRead, callRange, callJudge, callInspect, callSuspect, callSweep, callCheck, callLocate, callControl, callPositions, callLease}
+	return []callName{callAppend, callRead, callRange, callJudge, callInspect, callSuspect, callSweep, callCheck, callLocate, callControl, callPositions, callBoard, callLease}
 }
 
 // Metrics are the package's metrics.
