@@ -1,7 +1,7 @@
 // Package client is a device's end of Downlink: it keeps one event stream
 // open, or asks by long polls, reconnects, resumes where it left off, and keeps
-// the cursor. It owns no
-// connection pool and no log. Its invariant: the cursor moves past an event only
+// the cursor (Client); or takes the connections of gateways that dial the device
+// (Receiver). It owns no connection pool and no log. Its invariant: the cursor moves past an event only
 // after the handler has finished it, so each event is handled at least once,
 // and whatever can't be resumed is announced by a resync.
 package client
@@ -72,8 +72,12 @@ type Event struct {
 	ID string
 	// Type is the producer's; "message" if there was none.
 	Type string
-	// Data is the payload. CR LF and CR in it have become LF.
+	// Data is the payload. CR LF and CR in it have become LF, where it came in a
+	// stream.
 	Data string
+	// Key is what a producer that pushed the event past the log called it; such
+	// an event has no ID.
+	Key string
 }
 
 // A Resync says that nobody can prove that the device missed nothing.
@@ -170,7 +174,7 @@ func (c *Client) newRun(h Handler) (*run, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &run{handler: h, http: hc, url: u, token: c.Token, earliest: c.Earliest, poll: c.Poll, silence: c.Silence}
+	r := &run{desk: desk{handler: h}, http: hc, url: u, token: c.Token, earliest: c.Earliest, poll: c.Poll, silence: c.Silence}
 	if r.silence <= 0 {
 		r.silence = DefaultSilence
 	}

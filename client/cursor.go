@@ -14,6 +14,9 @@ type Cursor struct {
 	// Groups is what the gateway called the device's groups; opaque, one line.
 	// It lets the gateway notice that they have changed since.
 	Groups string
+	// Generation is the highest owner's that has dialled the device (Receiver);
+	// 0 if none. An owner with a lower one is of the past.
+	Generation uint64
 }
 
 // A Store keeps a device's cursor. Its methods are called one at a time.
@@ -76,13 +79,13 @@ func (k *keeper) finished(id string) bool {
 
 // commit moves the cursor past something that the device has finished.
 func (k *keeper) commit(id string) error {
-	k.now = Cursor{ID: id, Groups: k.groups}
+	k.now.ID, k.now.Groups = id, k.groups
 	return k.flush()
 }
 
 // move moves the cursor past entries that didn't concern the device.
 func (k *keeper) move(id string) error {
-	k.now = Cursor{ID: id, Groups: k.groups}
+	k.now.ID, k.now.Groups = id, k.groups
 	if time.Since(k.savedAt) < saveEvery {
 		return nil
 	}

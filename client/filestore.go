@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 )
@@ -14,8 +15,11 @@ import (
 // maxCursorFile is far over any cursor.
 const maxCursorFile = 64 << 10
 
+// generationWord begins the third line.
+const generationWord = "generation "
+
 // A FileStore keeps a cursor in a file: the ID on the first line, the groups,
-// if any, on the second. Save replaces the file as a whole and has it on disk
+// if any, on the second, "generation" and its number, if any, on the third. Save replaces the file as a whole and has it on disk
 // when it returns, so a power cut leaves the old cursor or the new one. One
 // process per file; beside it Save uses Path + ".tmp".
 type FileStore struct{ Path string }
@@ -38,8 +42,15 @@ func (s *FileStore) Load() (Cursor, error) {
 		return Cursor{}, fmt.Errorf("%s is no cursor file: it has more than %d bytes", s.Path, maxCursorFile)
 	}
 	id, rest, _ := strings.Cut(string(text), "\n")
-	groups, _, _ := strings.Cut(rest, "\n")
-	return Cursor{ID: strings.TrimSpace(id), Groups: strings.TrimSpace(groups)}, nil
+	groups, rest, _ := strings.Cut(rest, "\n")
+	third, _, _ := strings.Cut(rest, "\n")
+	c := Cursor{ID: strings.TrimSpace(id), Groups: strings.TrimSpace(groups)}
+	if number, ok := strings.CutPrefix(strings.TrimSpace(third), generationWord); ok {
+		if c.Generation, err = strconv.ParseUint(number, 10, 64); err != nil {
+			return Cursor{}, fmt.Errorf("%s is no cursor file: its third line names no generation", s.Path)
+		}
+	}
+	return c, nil
 }
 
 // Save implements Store.
@@ -48,8 +59,11 @@ func (s *FileStore) Save(c Cursor) error {
 		return errors.New("a cursor with a line end in it can't be kept in a file")
 	}
 	text := c.ID + "\n"
-	if c.Groups != "" {
+	if c.Groups != "" || c.Generation > 0 {
 		text += c.Groups + "\n"
+	}
+	if c.Generation > 0 {
+		text += generationWord + strconv.FormatUint(c.Generation, 10) + "\n"
 	}
 	temporary := s.Path + ".tmp"
 	if err := writeSynced(temporary, text); err != nil {

@@ -14,7 +14,7 @@ func TestFileStore(t *testing.T) {
 	if err != nil || got != (Cursor{}) {
 		t.Fatalf("without a file: %+v, %v", got, err)
 	}
-	for _, want := range []Cursor{{ID: "1700000000000-3"}, {ID: "1700000000000-4", Groups: "g1,g2"}, {ID: "\u2026"}, {Groups: "g"}, {}} {
+	for _, want := range []Cursor{{ID: "1700000000000-3"}, {ID: "1700000000000-4", Groups: "g1,g2"}, {ID: "\u2026"}, {Groups: "g"}, {ID: "1-0", Generation: 1 << 63}, {Generation: 7}, {ID: "1-0", Groups: "g", Generation: 8}, {}} {
 		if err := s.Save(want); err != nil {
 			t.Fatal(err)
 		}
@@ -49,6 +49,12 @@ func TestFileStoreReadsWhatPeopleWrite(t *testing.T) {
 		if got, err := s.Load(); err != nil || got != want {
 			t.Errorf("%q: %+v, %v; want %+v", text, got, err, want)
 		}
+	}
+	if err := os.WriteFile(s.Path, []byte("5-0\n\ngeneration many\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.Load(); err == nil { // else an owner of the past would be let in
+		t.Errorf("a generation that is no number is read as %+v", got)
 	}
 }
 

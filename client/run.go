@@ -10,14 +10,13 @@ import (
 	"time"
 
 	"downlink/internal/backoff"
-	"downlink/internal/event"
 	"downlink/internal/frame"
 )
 
 // A run is one call of Run. Only its goroutine touches it.
 type run struct {
+	desk
 	// Set at construction.
-	handler  Handler
 	http     *http.Client
 	url      *url.URL
 	token    string
@@ -25,7 +24,6 @@ type run struct {
 	poll     bool
 	silence  time.Duration
 
-	cursor *keeper
 	parser frame.Parser
 	asked  time.Duration // what the last poll's answer said to wait
 	// failures counts attempts since a stream last began.
@@ -180,42 +178,7 @@ func (r *run) deliver(ctx context.Context, e frame.Event) error {
 	if ctx.Err() != nil {
 		return &final{ctx.Err()} // nothing is handled after the end
 	}
-	resync := !e.Position && e.Type == event.ResyncType
-	if e.HasID && !resync && r.cursor.finished(e.ID) {
-		return nil
-	}
-	if e.Position {
-		return asFinal(r.cursor.move(e.ID))
-	}
-	if resync {
-		if err := r.resync(ctx, e); err != nil {
-			return &final{err}
-		}
-	} else if err := r.handler.Event(ctx, Event{ID: e.ID, Type: e.Type, Data: e.Data}); err != nil {
-		return &final{fmt.Errorf("client: the handler of event %q (%q): %w", e.ID, e.Type, err)}
-	}
-	return asFinal(r.cursor.commit(e.ID))
-}
-
-// resync waits as asked and has the state fetched until that succeeds. Its
-// error is the context's.
-func (r *run) resync(ctx context.Context, e frame.Event) error {
-	if r.handler.Resync == nil {
-		return nil
-	}
-	told := frame.ParseResync(e.Data)
-	if err := sleep(ctx, told.After); err != nil {
-		return err
-	}
-	again := backoff.Backoff{Base: time.Second, Max: maxBackoff}
-	for attempt := 0; ; attempt++ {
-		if r.handler.Resync(ctx, Resync{ID: e.ID, Reason: string(told.Reason)}) == nil {
-			return nil
-		}
-		if err := sleep(ctx, again.Delay(attempt)); err != nil {
-			return err
-		}
-	}
+	return asFinal(r.take(ctx, ctx, e))
 }
 
 // delay is how long to wait before the next attempt after err.
