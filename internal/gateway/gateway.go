@@ -79,8 +79,12 @@ type Options struct {
 // A Gateway is the program: two listeners, and the flow from the log to the
 // devices between them.
 type Gateway struct {
-	base
-
+	// Set at construction.
+	opts     Options
+	registry *prometheus.Registry
+	metrics  instruments
+	identity *credentials
+	instance string // random
 	// These answer devices until the log has been reached.
 	starting, startingPolls http.Handler
 	device                  *server.Server
