@@ -38,6 +38,7 @@ type commands struct {
 	Listen     listenCmd     `cmd:"" help:"Be a device on the terminal: print its events."`
 	Load       loadCmd       `cmd:"" help:"Measure a server: be many devices and their producers, and report latencies, losses and costs."`
 	Check      checkCmd      `cmd:"" help:"Check the configuration: report all problems at once, or print every effective value and where it comes from."`
+	Plan       planCmd       `cmd:"" help:"Decide how to reach devices, and see what a ring of diallers costs, before there is one."`
 	Explain    explainCmd    `cmd:"" help:"Say where a device is connected, how far behind it is, and why it was refused."`
 	Disconnect disconnectCmd `cmd:"" help:"End a device's streams on every gateway; it may come back."`
 	Revoke     revokeCmd     `cmd:"" help:"Let a device in no more, until that is lifted."`
