@@ -126,7 +126,27 @@ func (p Program) StartGateway(tb testing.TB, args ...string) *Gateway {
 // methods that use them may be called, after AwaitReady.
 func (p Program) LaunchGateway(tb testing.TB, args ...string) *Gateway {
 	tb.Helper()
-	cmd := p.Command(append([]string{"serve", "--listen", "127.0.0.1:0", "--backend-listen", "127.0.0.1:0", "--drain-wait", "0s"}, args...)...)
+	return p.launch(tb, append([]string{"serve", "--listen", "127.0.0.1:0", "--backend-listen", "127.0.0.1:0", "--drain-wait", "0s"}, args...))
+}
+
+// StartDialler starts `downlink dial` with further arguments, as StartGateway
+// starts a gateway. It has no devices' port.
+func (p Program) StartDialler(tb testing.TB, args ...string) *Gateway {
+	tb.Helper()
+	g := p.LaunchDialler(tb, args...)
+	g.AwaitReady()
+	return g
+}
+
+// LaunchDialler is StartDialler without the wait.
+func (p Program) LaunchDialler(tb testing.TB, args ...string) *Gateway {
+	tb.Helper()
+	return p.launch(tb, append([]string{"dial", "--backend-listen", "127.0.0.1:0"}, args...))
+}
+
+func (p Program) launch(tb testing.TB, args []string) *Gateway {
+	tb.Helper()
+	cmd := p.Command(args...)
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		tb.Fatal(err)
@@ -202,7 +222,7 @@ func (g *Gateway) finish() {
 		g.tb.Error("the gateway has a data race")
 	}
 	if g.tb.Failed() {
-		g.tb.Logf("log of the gateway at %s:\n%s", g.Device, log)
+		g.tb.Logf("log of the gateway at %s %s:\n%s", g.Device, g.Backend, log)
 	}
 }
 
