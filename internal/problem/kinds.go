@@ -40,6 +40,15 @@ const (
 	LogExhausted       Code = "log-exhausted"
 	ShuttingDown       Code = "shutting-down"
 	BackendFull        Code = "back-end-full"
+
+	DeviceUnknown        Code = "device-unknown"
+	DeviceBusy           Code = "device-busy"
+	PushAbandoned        Code = "push-abandoned"
+	DeviceRefused        Code = "device-refused"
+	DeviceUnreachable    Code = "device-unreachable"
+	PushFull             Code = "push-full"
+	InventoryUnavailable Code = "inventory-unavailable"
+	NoAnswer             Code = "no-answer"
 )
 
 // A Kind is a row of the table of problems.
@@ -114,6 +123,9 @@ var table = [...]Kind{
 	{TicketsOff, http.StatusNotFound, "This gateway makes no tickets",
 		"Add tickets to auth, and set ticket_secret_file to the same secrets on every gateway; docs/operate/tickets.md shows how.",
 		"Tickets are off, as they are unless they are turned on."},
+	{DeviceUnknown, http.StatusNotFound, "The inventory doesn't have the device",
+		"Add the device to the inventory, which is read again by itself, or correct its ID; downlink dial status says how the inventory stands.",
+		"A push names a device whose address isn't known. Nothing was sent, so a repeat is safe."},
 	{MethodNotAllowed, http.StatusMethodNotAllowed, "The method isn't allowed here",
 		"Use a method that the header Allow names.",
 		"The path is right, the method isn't. Nothing was stored."},
@@ -141,9 +153,21 @@ var table = [...]Kind{
 	{TooManyEvents, http.StatusTooManyRequests, "Events are published faster than allowed",
 		"Repeat the event after Retry-After seconds (`retry_after`), with the same idempotency key, and publish more slowly; or have publish_rate_per_token or publish_rate_per_device raised (downlink limits).",
 		"The publisher's entries exceed publish_rate_per_token, or those for one addressee publish_rate_per_device; the detail says which. An event for everybody or for a group counts for each shard that it is written to. Nothing of the event was stored. In a batch, later lines for the same addressee are refused too, and after publish_rate_per_token all later lines: stored, they would overtake this one."},
+	{DeviceBusy, http.StatusTooManyRequests, "Earlier pushes to the device have not ended",
+		"Repeat the push after Retry-After seconds (`retry_after`), with the same idempotency key; or push to this device less often, or raise push_in_flight_per_device if it can answer several requests at once.",
+		"As many pushes to the device are under way as push_in_flight_per_device allows, and the turn of this one didn't come within push_wait, or others wait already. Nothing was sent, so a repeat is safe. Other devices are not concerned."},
+	{PushAbandoned, 499, "The client has gone",
+		"Wait longer for the answer than push_wait and post_timeout together; or repeat it with the same idempotency key.",
+		"The producer closed its connection before the device had answered, and the push was cut off. `sent` says whether the device may have had the event. Nobody gets this answer; it is counted."},
 	{Internal, http.StatusInternalServerError, "The gateway failed",
 		"Repeat the request with the same idempotency key. If it fails again, look into the gateway's log.",
 		"A fault of the gateway, not of the request. Whether something was stored isn't known."},
+	{DeviceRefused, http.StatusBadGateway, "The device refused the event",
+		"`answer` is what the device said. If it asks for a later repeat, do that, with the same idempotency key; else correct what it complains of.",
+		"The device got the event and answered with another status than 2xx; redirects count as such and are not followed. Whether it did anything with the event only the device knows."},
+	{DeviceUnreachable, http.StatusBadGateway, "The device can't be reached",
+		"Repeat the push later; nothing was sent, so that is safe. `stage` says what failed: policy and credential are for whoever runs the gateway, resolve, connect and tls for whoever runs the device or the network.",
+		"The way to the device failed before a byte of the event was sent: the rules forbid its address (policy), what should be shown to it isn't known (credential), its name has no address (resolve), no connection came about (connect), or the TLS handshake failed (tls). The detail says whether it was a time limit."},
 	{KeysUnavailable, http.StatusServiceUnavailable, "The token can't be checked now",
 		"Repeat the request after Retry-After seconds; if it lasts, see whether the gateway reaches backend_jwt_jwks_url.",
 		"The keys that publishers' tokens are checked with have not been fetched, or not recently enough. Nothing was stored."},
@@ -162,7 +186,16 @@ var table = [...]Kind{
 	{ShuttingDown, http.StatusServiceUnavailable, "The gateway is shutting down",
 		"Repeat the request; a load balancer will choose another gateway.",
 		"The log was closed because this gateway stops. Nothing was stored for the shards in `errors`."},
+	{PushFull, http.StatusServiceUnavailable, "As many pushes are under way as may be",
+		"Repeat the push after Retry-After seconds (`retry_after`); if it lasts, raise push_in_flight (downlink limits), or add a gateway.",
+		"push_in_flight is reached, or the half of it that devices may have which lately failed or were slow; the detail says which. Nothing was sent, so a repeat is safe."},
+	{InventoryUnavailable, http.StatusServiceUnavailable, "The list of devices can't be read yet",
+		"Repeat the push; if it lasts, see in the gateway's log why the inventory can't be read. Another gateway may have it.",
+		"The gateway has not been able to read its inventory since it started. Nothing was sent, so a repeat is safe. Once it was read, the last one counts while it can't be."},
 	{BackendFull, http.StatusServiceUnavailable, "The back end holds as many connections as it may",
 		"Keep connections open and use them again instead of opening one for each request; or give the gateway more file descriptors (ulimit -n), of which the back end has a sixteenth.",
 		"A request on a new connection, while downlink_limit_used{name=\"backend_connections\"} is at downlink_limit, or the process is out of descriptors. Nothing was stored, and the connection is closed. Health is answered all the same. Repeat it after Retry-After seconds."},
+	{NoAnswer, http.StatusGatewayTimeout, "The device gave no answer",
+		"Repeat the push with the same idempotency key if the device drops what it has had; without a key it could get the event twice.",
+		"The event was on its way, and then the connection broke (stage send or answer) or post_timeout was up. The device may have had it or not; nobody can know."},
 }
