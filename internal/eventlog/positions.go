@@ -7,7 +7,7 @@ import (
 	"downlink/internal/event"
 )
 
-// ErrFenced: somebody has kept positions of the shard under a higher generation
+// ErrFenced means that somebody has kept positions of the shard under a higher generation
 // since. Nothing of the call was kept, and no repeat will be.
 var ErrFenced = errors.New("the shard has a newer owner: it keeps the positions now")
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"downlink/internal/testkit"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 func (r *rig) keep(generation uint64, device string, id event.ID) error {
@@ -119,7 +121,7 @@ func TestPositionsOfALostLog(t *testing.T) {
 // BenchmarkKeepPositions is what 780 devices of a shard cost: 50,000 of 64.
 func BenchmarkKeepPositions(b *testing.B) {
 	redis := testkit.StartRedis(b)
-	log := open(b, Options{URL: redis.URL()})
+	log := open(b, Options{URL: redis.URL(), Logger: slog.New(slog.DiscardHandler), Metrics: NewMetrics(prometheus.NewRegistry())})
 	positions := make(map[string]event.ID)
 	for i := range 780 {
 		positions[fmt.Sprintf("store-%04d/pos-%d", i/3, i%3)] = event.ID{Ms: uint64(time.Now().UnixMilli())}
