@@ -53,11 +53,11 @@ func Owners(members []string, shards []Shard) []string {
 		}
 	}
 	for _, m := range moves(missing, shards, owners) {
-		from, free := owners[m.shard], owners[m.shard] == ""
-		if m.settled(from, shards) || missing[m.to] <= 0 || !free && missing[from] >= 0 {
-			continue
+		from := owners[m.shard]
+		if missing[m.to] <= 0 || from != "" && missing[from] >= 0 {
+			continue // nobody with too many holds it, or not any more
 		}
-		if !free {
+		if from != "" {
 			missing[from]++
 		}
 		owners[m.shard] = m.to
@@ -92,12 +92,6 @@ type move struct {
 	rank  int
 	since uint64
 	hash  uint64
-}
-
-// settled reports whether the shard has been given away already, from being
-// whose it is now.
-func (m move) settled(from string, shards []Shard) bool {
-	return from != "" && from != shards[m.shard].Owner
 }
 
 // moves are all that may be made, the best first: from nobody, or from whoever
