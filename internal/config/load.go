@@ -53,6 +53,9 @@ func NewLoader(environ []string) *Loader {
 // and without effect elsewhere.
 func (l *Loader) As(command string) { l.command = command }
 
+// Command is the one whose settings these are.
+func (l *Loader) Command() string { return l.command }
+
 // Hide leaves the settings of other commands out of a command's help.
 func (l *Loader) Hide(node *kong.Node, command string) {
 	for _, flag := range node.Flags {
