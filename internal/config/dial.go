@@ -70,7 +70,7 @@ func (c *Config) checkDial(add func(name, reason string)) {
 		}
 	}
 	wanted := map[string]string{Post: "http", WebSocket: "ws"}[c.Transport]
-	if !slices.ContainsFunc(c.DialSchemes.Items(), func(s string) bool { return strings.TrimSuffix(s, "s") == wanted }) {
+	if !slices.ContainsFunc(c.DialSchemes.Items(), func(s string) bool { return s == wanted || s == wanted+"s" }) {
 		add("dial_schemes", "has none for transport "+c.Transport+"; add "+wanted+"s, or "+wanted)
 	}
 	if least := c.ShutdownTimeout + closingTime; c.DrainDeadline < least {
