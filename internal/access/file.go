@@ -6,12 +6,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
+
+	"downlink/internal/reload"
 )
 
 type digest = [sha256.Size]byte
@@ -28,17 +28,9 @@ const maxFileBytes = 1 << 20
 
 // readPublishers is nil if the file says what it said before.
 func readPublishers(path string, before *publishers, d *denials) (*publishers, error) {
-	f, err := os.Open(path)
+	data, err := reload.File(path, maxFileBytes)
 	if err != nil {
 		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
-	switch {
-	case err != nil:
-		return nil, err
-	case len(data) > maxFileBytes:
-		return nil, fmt.Errorf("%s is too large for a file of publishers", path)
 	}
 	sum := sha256.Sum256(data)
 	if before != nil && before.sum == sum {

@@ -7,13 +7,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"sync/atomic"
 	"time"
 
 	"downlink/internal/event"
+	"downlink/internal/reload"
 	"downlink/internal/strictjson"
 )
 
@@ -59,7 +58,7 @@ func OpenTokens(path string) (*Tokens, error) {
 // Load reads the file again and reports whether it has changed. After an error
 // what was read before stays in use.
 func (t *Tokens) Load() (changed bool, err error) {
-	data, err := readTokens(t.path)
+	data, err := reload.File(t.path, maxTokensBytes)
 	if err != nil {
 		return false, err
 	}
@@ -78,22 +77,6 @@ func (t *Tokens) Load() (changed bool, err error) {
 // maxTokensBytes is room for a hundred thousand lines; it keeps a wrong path from
 // being read into memory.
 const maxTokensBytes = 16 << 20
-
-func readTokens(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxTokensBytes+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(data) > maxTokensBytes {
-		return nil, fmt.Errorf("%s is too large for what it is: more than %d bytes", path, maxTokensBytes)
-	}
-	return data, nil
-}
 
 // parseTokens reads one token a line; empty lines and those that begin with #
 // don't count. Its errors complete the sentence "<file> …".

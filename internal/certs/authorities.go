@@ -7,11 +7,11 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"downlink/internal/reload"
 )
 
 // AuthorityOptions say who vouches for the certificates of clients.
@@ -58,13 +58,13 @@ func OpenAuthorities(o AuthorityOptions) (*Authorities, error) {
 // Load reads the files again and reports whether they have changed. After an
 // error what was read before stays in use.
 func (a *Authorities) Load() (changed bool, err error) {
-	cas, err := readFile(a.opts.CAFile)
+	cas, err := reload.File(a.opts.CAFile, maxFileBytes)
 	if err != nil {
 		return false, err
 	}
 	var crls []byte
 	if a.opts.CRLFile != "" {
-		if crls, err = readFile(a.opts.CRLFile); err != nil {
+		if crls, err = reload.File(a.opts.CRLFile, maxFileBytes); err != nil {
 			return false, err
 		}
 	}
@@ -119,22 +119,6 @@ func parseAuthorities(data []byte) ([]*x509.Certificate, error) {
 // maxFileBytes keeps a wrong path from being read into memory; it is room for a
 // list of several hundred thousand certificates.
 const maxFileBytes = 32 << 20
-
-func readFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(data) > maxFileBytes {
-		return nil, fmt.Errorf("%s is too large: more than %d bytes", path, maxFileBytes)
-	}
-	return data, nil
-}
 
 // A Verified certificate was good when it was looked at.
 type Verified struct {

@@ -10,11 +10,11 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 
 	jws "github.com/golang-jwt/jwt/v5"
+
+	"downlink/internal/reload"
 )
 
 // A key checks signatures, by the methods that its type and size allow. The
@@ -204,17 +204,5 @@ func readFile(path string) ([]byte, error) {
 	if path == "" {
 		return nil, nil
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(data) > maxFileBytes {
-		return nil, fmt.Errorf("%s is too large for what it is: more than %d bytes", path, maxFileBytes)
-	}
-	return data, nil
+	return reload.File(path, maxFileBytes)
 }

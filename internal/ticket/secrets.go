@@ -8,9 +8,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"sync/atomic"
+
+	"downlink/internal/reload"
 )
 
 // Kinds of what is sealed: one can't be shown as the other.
@@ -42,17 +43,9 @@ type loaded struct {
 }
 
 func (s *secrets) load() (changed bool, err error) {
-	f, err := os.Open(s.path)
+	data, err := reload.File(s.path, maxFileBytes)
 	if err != nil {
 		return false, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
-	switch {
-	case err != nil:
-		return false, err
-	case len(data) > maxFileBytes:
-		return false, fmt.Errorf("%s is too large for a file of secrets", s.path)
 	}
 	sum := sha256.Sum256(data)
 	if before := s.now.Load(); before != nil && before.sum == sum {
