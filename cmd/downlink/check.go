@@ -141,7 +141,7 @@ func (c *serveCmd) Run(loader *config.Loader, io console) error {
 	if _, err := gateway.CheckFiles(options(&c.Config, "", logger)); err != nil {
 		return usage(err)
 	}
-	return serve(loader, &c.Config, metrics.ReadBuild(version).Version, io.out, logger)
+	return serve(loader, &c.Config, metrics.ReadBuild(version).Version, io, logger)
 }
 
 // newLogger writes lines of a checked level and format.

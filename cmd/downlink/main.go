@@ -22,13 +22,18 @@ import (
 var version string
 
 func main() {
-	os.Exit(run(os.Args[1:], os.Environ(), console{os.Stdin, os.Stdout, os.Stderr}))
+	io := console{in: os.Stdin, out: os.Stdout, err: os.Stderr}
+	if len(os.Args) > 1 && os.Args[1] == "serve" { // other commands end, or take what they need
+		io.signals = takeSignals()
+	}
+	os.Exit(run(os.Args[1:], os.Environ(), io))
 }
 
 // A console is what a command talks to.
 type console struct {
 	in       io.Reader
 	out, err io.Writer
+	signals  *signals // of serve, where they are taken over already; else nil
 }
 
 // commands is the grammar of the command line.

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func execute(t *testing.T, in string, environ []string, args ...string) (code int, out, errs string) {
 	t.Helper()
 	var o, e bytes.Buffer
-	code = run(args, environ, console{strings.NewReader(in), &o, &e})
+	code = run(args, environ, console{in: strings.NewReader(in), out: &o, err: &e})
 	return code, o.String(), e.String()
 }
 

@@ -8,9 +8,7 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 
 	"downlink/internal/config"
 	"downlink/internal/event"
@@ -19,53 +17,26 @@ import (
 
 // serve runs the gateway until SIGTERM or SIGINT has taken it out of service, and
 // returns nil then.
-func serve(loader *config.Loader, c *config.Config, version string, out io.Writer, logger *slog.Logger) error {
-	ctx, hurry, stop := untilSignal()
+func serve(loader *config.Loader, c *config.Config, version string, io console, logger *slog.Logger) error {
+	heeded := io.signals
+	if heeded == nil {
+		heeded = takeSignals()
+	}
+	ctx, hurry, stop := heeded.until()
 	defer stop()
-	hangup := make(chan os.Signal, 1)
-	signal.Notify(hangup, syscall.SIGHUP)
-	defer signal.Stop(hangup)
 	o := options(c, version, logger)
 	settings := startLive(loader, c, logger.With("part", "config"))
-	o.Limits, o.Reread, o.Hangup = settings.limits, settings.reread(), hangup
+	o.Limits, o.Reread, o.Hangup = settings.limits, settings.reread(), heeded.hangup
 	o.Hurry = hurry
 	var g *gateway.Gateway
-	o.Started = func() { greet(out, c, version, g.DeviceAddr(), g.BackendAddr()) }
+	o.Started = func() { greet(io.out, c, version, g.DeviceAddr(), g.BackendAddr()) }
 	var err error
 	if g, err = gateway.New(o); err != nil {
 		return err
 	}
 	defer tellEnd(ctx, logger)()
-	logger.Info("how long going out of service takes", "terms", gateway.DrainTerms(o))
+	logger.Info("how long going out of service takes", "drain", gateway.DrainTerms(o))
 	return g.Run(ctx)
-}
-
-// untilSignal is a context that the first SIGTERM or SIGINT ends. hurry is closed by
-// the second, and by the first if it is SIGINT: somebody sits at a terminal, and no
-// load balancer has to notice anything.
-func untilSignal() (ctx context.Context, hurry <-chan struct{}, stop func()) {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, syscall.SIGTERM, os.Interrupt)
-	hasty := make(chan struct{})
-	go func() {
-		first, ok := <-signals
-		if !ok {
-			return
-		}
-		cancel(fmt.Errorf("%s signal received", first))
-		if first != os.Interrupt {
-			if _, ok := <-signals; !ok {
-				return
-			}
-		}
-		close(hasty)
-	}()
-	return ctx, hasty, func() {
-		signal.Stop(signals)
-		close(signals)
-		cancel(nil)
-	}
 }
 
 // tellEnd logs that ctx has ended, at once: what follows may take its time, or

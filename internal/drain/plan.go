@@ -2,6 +2,7 @@ package drain
 
 import (
 	"fmt"
+	"log/slog"
 	"math"
 	"math/rand/v2"
 	"time"
@@ -93,6 +94,16 @@ func (t Terms) String() string {
 	}
 	return fmt.Sprintf("a drain takes %s at most (drain_deadline): %s until nothing in front sends devices here (drain_wait), %s for what is left at the end (shutdown_timeout), and %s between them, in which %d connections can be closed at %d a second (drain_rate); more are closed faster, and told to come back at that rate. Give the process %s to end before it is killed",
 		t.Deadline, t.Wait, t.Last, t.Deadline-most, t.AtRate(), t.Rate, t.Deadline+spare)
+}
+
+// LogValue is the same in a few words: whoever starts a gateway for the first time
+// has to find his way past it.
+func (t Terms) LogValue() slog.Value {
+	if t.Deadline <= 0 {
+		return slog.GroupValue(slog.Int("per_second", t.Rate))
+	}
+	return slog.GroupValue(slog.Duration("at_most", t.Deadline), slog.Duration("kill_after", t.Deadline+spare),
+		slog.Int("per_second", t.Rate), slog.Int("connections", t.AtRate()))
 }
 
 // spare is what a process needs to end, beside all that it waits for.

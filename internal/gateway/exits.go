@@ -55,11 +55,11 @@ func newExits(o Options, instance string, m instruments) exits {
 	return out
 }
 
-// DrainTerms is the arithmetic of a drain with these settings, in a sentence.
-func DrainTerms(o Options) string {
+// DrainTerms is the arithmetic of a drain with these settings.
+func DrainTerms(o Options) drain.Terms {
 	return drain.Terms{
 		Wait: o.Drain.Wait, Rate: o.Limits.Value(drainRate)(), Deadline: o.Drain.Deadline, Last: o.ShutdownTimeout,
-	}.String()
+	}
 }
 
 // begin starts what may ask for a drain, and what carries it out, until ctx ends:
