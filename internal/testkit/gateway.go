@@ -9,7 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strconv"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -19,13 +19,20 @@ import (
 
 // A Program is the built binary.
 type Program struct {
-	root, path  string
-	descriptors int // that it may have; 0: as many as the tests
+	root, path string
+	bounds     []string // what the shell is told before it runs it; empty: it runs as the tests do
 }
 
 // Limited is the program with no more file descriptors than that.
 func (p Program) Limited(descriptors int) Program {
-	p.descriptors = descriptors
+	p.bounds = append(slices.Clone(p.bounds), fmt.Sprintf("ulimit -n %d", descriptors))
+	return p
+}
+
+// SmallFiles is the program with a disk that fails each write beyond that many
+// half kilobytes of a file.
+func (p Program) SmallFiles(blocks int) Program {
+	p.bounds = append(slices.Clone(p.bounds), fmt.Sprintf("ulimit -f %d", blocks))
 	return p
 }
 
@@ -79,9 +86,9 @@ func build(dir, kind string, flags ...string) (Program, error) {
 func (p Program) Command(args ...string) *exec.Cmd {
 	p.touchSources()
 	cmd := exec.Command(p.path, args...)
-	if p.descriptors > 0 {
-		shell := []string{"-c", `ulimit -n "$0" && exec "$@"`, strconv.Itoa(p.descriptors), p.path}
-		cmd = exec.Command("sh", append(shell, args...)...)
+	if len(p.bounds) > 0 {
+		script := strings.Join(append(slices.Clone(p.bounds), `exec "$0" "$@"`), " && ")
+		cmd = exec.Command("sh", append([]string{"-c", script, p.path}, args...)...)
 	}
 	cmd.Env = append(os.Environ(), "GORACE=halt_on_error=0 atexit_sleep_ms=0")
 	return cmd

@@ -5,7 +5,6 @@ import (
 	"crypto/x509"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -73,7 +72,7 @@ func StartHAProxy(tb testing.TB, servers [3]string) *LoadBalancer {
 	tb.Helper()
 	lb := newLoadBalancer(tb, "haproxy.cfg", haproxyWords)
 	lb.reload, lb.marks = syscall.SIGUSR2, "Loading success"
-	lb.launch(tb, "haproxy", servers, "-W", "-f", lb.conf)
+	lb.launch(tb, haproxy, servers, haproxyArgs(lb.conf)...)
 	return lb
 }
 
@@ -126,36 +125,24 @@ func replaceAll(tb testing.TB, file, text string, words ...string) string {
 
 func (lb *LoadBalancer) launch(tb testing.TB, name string, servers [3]string, args ...string) {
 	tb.Helper()
-	path, err := exec.LookPath(name)
-	if err != nil { // a package for servers puts it where only root looks
-		path = filepath.Join("/usr/sbin", name)
-	}
-	if _, err := os.Stat(path); err != nil {
-		tb.Fatalf("this test needs %s: install it with `apt-get install %s` or `brew install %s`", name, name, name)
-	}
 	Put(tb, lb.conf, []byte(lb.fill(servers)))
-	cmd := exec.Command(path, args...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // its workers die with it
-	lb.process = start(tb, name, cmd, nil)
-	tb.Cleanup(lb.finish)
-	web := lb.Client(false)
-	Eventually(tb, name+" answers", func() bool {
-		if lb.Exited() {
-			tb.Fatalf("%s ended at once:\n%s", name, lb.output)
-		}
+	web := lb.client(tb, false)
+	lb.process = startInFront(tb, name, func() bool {
 		resp, err := web.Get(lb.URL)
 		if err == nil {
 			resp.Body.Close()
 		}
 		return err == nil
-	})
+	}, args...)
 }
 
 // Client is a client that trusts it, over HTTP/2 or HTTP/1.1. Its idle connections
 // are closed when the test ends.
-func (lb *LoadBalancer) Client(http2 bool) *http.Client {
+func (lb *LoadBalancer) Client(http2 bool) *http.Client { return lb.client(lb.tb, http2) }
+
+func (lb *LoadBalancer) client(tb testing.TB, http2 bool) *http.Client {
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: lb.Roots}, ForceAttemptHTTP2: http2}
-	lb.tb.Cleanup(transport.CloseIdleConnections)
+	tb.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport}
 }
 
@@ -173,13 +160,6 @@ func (lb *LoadBalancer) Reload(servers [3]string) {
 		}
 		return strings.Count(lb.output.String(), lb.marks) > before
 	})
-}
-
-func (lb *LoadBalancer) finish() {
-	lb.Kill9()
-	if lb.tb.Failed() {
-		lb.tb.Logf("log of the %s:\n%s", lb.name, lb.output)
-	}
 }
 
 // HardStop is how long open streams stay with the process that was reloaded.

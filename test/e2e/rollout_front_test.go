@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -84,22 +83,7 @@ func startFront(tb testing.TB, n, most int) *front {
 	if err := frontConfig.Execute(&text, f); err != nil {
 		tb.Fatal(err)
 	}
-	file := filepath.Join(dir, "haproxy.cfg")
-	testkit.Put(tb, file, []byte(text.String()))
-	var said strings.Builder
-	cmd := exec.Command("haproxy", "-q", "-db", "-f", file)
-	cmd.Stderr = &said
-	if err := cmd.Start(); err != nil {
-		tb.Fatalf("starting HAProxy (scripts/deps installs it): %v", err)
-	}
-	tb.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		if tb.Failed() {
-			tb.Logf("HAProxy said:\n%s", said.String())
-		}
-	})
-	testkit.Eventually(tb, "HAProxy answers", func() bool { return f.look() != nil })
+	testkit.RunHAProxy(tb, text.String(), func() bool { return f.look() != nil })
 	return f
 }
 
