@@ -290,8 +290,17 @@ func (g *Gateway) Ready() (ok bool, why string) {
 		return false, "the keys for device tokens have not been fetched yet"
 	case !f.tail.Ready():
 		return false, "the tail has no position yet, or the log moves and the tail does not"
+	case stopped(f.log):
+		return false, "the disk of the embedded log has failed a write: no more events are taken until the gateway is restarted"
 	}
 	return true, ""
+}
+
+// stopped reports whether a log will take nothing more, whatever happens: one on a
+// disk that failed. A Redis that is away comes back, and others see it, too.
+func stopped(log eventlog.Log) bool {
+	s, can := log.(interface{ Stopped() bool })
+	return can && s.Stopped()
 }
 
 // events serves GET /events.

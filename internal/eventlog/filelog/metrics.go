@@ -9,6 +9,7 @@ import (
 type Metrics struct {
 	commitSeconds prometheus.Histogram
 	commitEvents  prometheus.Histogram
+	failed        prometheus.Gauge
 }
 
 // NewMetrics registers the metrics; r may be nil.
@@ -24,6 +25,10 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Name:    "downlink_filelog_commit_events",
 			Help:    "Events stored together in one commit of the embedded log.",
 			Buckets: prometheus.ExponentialBuckets(1, 4, 8),
+		}),
+		failed: with.NewGauge(prometheus.GaugeOpts{
+			Name: "downlink_filelog_failed",
+			Help: "1 since the embedded log's disk has failed a write: no more events are taken until the gateway is restarted; else 0.",
 		}),
 	}
 }

@@ -121,10 +121,16 @@ func (l *Log) fail(cause any) error {
 	}
 	e.dir = l.opts.Dir
 	if l.failed.CompareAndSwap(nil, e) {
+		l.metrics.failed.Set(1)
 		l.opts.Logger.Error("the log takes no more events", "error", e)
 	}
 	return e
 }
+
+// Stopped reports whether the disk has failed a write: what is stored can be read
+// on, and nothing more is taken until the log is opened anew. A disk that is full
+// is not that: it has room again when something was swept.
+func (l *Log) Stopped() bool { return l.failed.Load() != nil }
 
 // room says whether the disk has room for more events. It asks at most once a
 // second: a burst can't fill what MinFreeBytes leaves in that time unnoticed.
