@@ -135,6 +135,7 @@ func (l *Log) Inspect(ctx context.Context, group int, positions []event.ID) ([]e
 		out = append(out, some...)
 	}
 	g.tail.standin.watched(positions, out)
+	l.watchServer(ctx, g.home.node())
 	return out, nil
 }
 

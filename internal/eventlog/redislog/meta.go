@@ -149,41 +149,51 @@ func (l *Log) refused() error {
 
 // checkServer refuses a server that can't keep the contract.
 func checkServer(ctx context.Context, n *node, opts *Options, f redisurl.Form) error {
+	info, err := askInfo(ctx, n)
+	if err != nil {
+		return err
+	}
+	if policy := info["maxmemory_policy"]; policy != noEviction && opts.AllowEviction {
+		opts.Logger.Warn("this Redis may evict events: a device can miss some, and will only be told so where it is noticed",
+			"server", n.addr, "maxmemory_policy", policy)
+	}
+	return unfit(n.addr, info, opts, f)
+}
+
+func askInfo(ctx context.Context, n *node) (map[string]string, error) {
 	reply, err := n.do(ctx, n.client.B().Info().Build())
 	if err != nil {
-		return fmt.Errorf("asking Redis for INFO: %w", err)
+		return nil, fmt.Errorf("asking Redis for INFO: %w", err)
 	}
 	text, err := reply.ToString()
 	if err != nil {
-		return fmt.Errorf("asking Redis for INFO: %w", err)
+		return nil, fmt.Errorf("asking Redis for INFO: %w", err)
 	}
-	info := parseInfo(text)
+	return parseInfo(text), nil
+}
+
+// noEviction is the one policy by which Redis deletes nothing by itself.
+const noEviction = "noeviction"
+
+// unfit is why a server can't keep the contract, by what its INFO says.
+func unfit(addr string, info map[string]string, opts *Options, f redisurl.Form) error {
 	major, _, _ := strings.Cut(info["redis_version"], ".")
 	if v, err := strconv.Atoi(major); err != nil || v < 7 {
-		return fmt.Errorf("Redis at %s is version %q: 7.0 or newer is needed", n.addr, info["redis_version"])
+		return fmt.Errorf("Redis at %s is version %q: 7.0 or newer is needed", addr, info["redis_version"])
 	}
 	switch clustered := info["cluster_enabled"] == "1"; {
 	case clustered && f != redisurl.Cluster:
-		return fmt.Errorf("Redis at %s is part of a cluster: its URL must be redis+cluster://…", n.addr)
+		return fmt.Errorf("Redis at %s is part of a cluster: its URL must be redis+cluster://…", addr)
 	case !clustered && f == redisurl.Cluster:
-		return fmt.Errorf("Redis at %s is no part of a cluster: its URL must be redis://… or redis+sentinel://…", n.addr)
+		return fmt.Errorf("Redis at %s is no part of a cluster: its URL must be redis://… or redis+sentinel://…", addr)
 	}
 	if role := info["role"]; role != "master" {
-		return unavailable(fmt.Errorf("Redis at %s is a replica of %s:%s: name the primary", n.addr, info["master_host"], info["master_port"]))
+		return unavailable(fmt.Errorf("Redis at %s is a replica of %s:%s: name the primary", addr, info["master_host"], info["master_port"]))
 	}
-	return checkEviction(n, opts, info["maxmemory_policy"])
-}
-
-func checkEviction(n *node, opts *Options, policy string) error {
-	if policy == "noeviction" {
-		return nil
-	}
-	if !opts.AllowEviction {
+	if policy := info["maxmemory_policy"]; policy != noEviction && !opts.AllowEviction {
 		return fmt.Errorf("Redis at %s has maxmemory-policy %q, by which it may delete events and the notes about them: "+
-			"set it to noeviction, or start with --allow-eviction", n.addr, policy)
+			"set it to noeviction, or start with --allow-eviction", addr, policy)
 	}
-	opts.Logger.Warn("this Redis may evict events: a device can miss some, and will only be told so where it is noticed",
-		"server", n.addr, "maxmemory_policy", policy)
 	return nil
 }
 

@@ -40,6 +40,7 @@ type Metrics struct {
 	failed  map[callName]prometheus.Counter
 	dials   prometheus.Counter
 	moves   prometheus.Counter
+	unfit   prometheus.Gauge
 }
 
 // NewMetrics registers the package's metrics; every label value starts at zero.
@@ -65,13 +66,17 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Help: "Times that a group of shards was served by another server than before: after a failover, or because its slot moved.",
 		}),
 	}
+	m.unfit = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "downlink_redis_unfit_servers",
+		Help: "Servers of the log with which no gateway would start as they are now: they may evict events, are too old, or no primary. Asked every 30 s.",
+	})
 	for _, c := range callNames() {
 		m.failed[c] = failed.WithLabelValues(string(c))
 		if c != callRead {
 			m.seconds[c] = seconds.WithLabelValues(string(c))
 		}
 	}
-	reg.MustRegister(seconds, failed, m.dials, m.moves)
+	reg.MustRegister(seconds, failed, m.dials, m.moves, m.unfit)
 	return m
 }
 

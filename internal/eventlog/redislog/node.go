@@ -37,6 +37,8 @@ type node struct {
 	base     context.Context // ends when the node is closed; its cause is what calls are told
 	stop     context.CancelCauseFunc
 
+	fit fitness
+
 	// Guarded by mu.
 	mu     sync.Mutex
 	closed bool
