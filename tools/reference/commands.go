@@ -25,17 +25,50 @@ func commandLine(root string) ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteString("# Command line\n\n" + generated)
 	b.WriteString("What `downlink --help` and `downlink COMMAND --help` print. [configuration.md](configuration.md) explains the settings of `serve` and `check` in full.\n")
-	for _, command := range []string{"", "serve", "publish", "listen", "load", "check", "token make", "token hash", "token inspect", "token secret", "version"} {
-		args := append(strings.Fields(command), "--help")
-		help := exec.Command(program, args...)
-		help.Env = []string{} // neither a width nor settings from here
-		out, err := help.Output()
+	overview, err := help(program, "")
+	if err != nil {
+		return nil, err
+	}
+	for _, command := range append([]string{""}, commandsIn(overview)...) {
+		text, err := help(program, command)
 		if err != nil {
-			return nil, fmt.Errorf("%s --help: %w", command, err)
+			return nil, err
 		}
-		fmt.Fprintf(&b, "\n## %s\n\n```\n%s```\n", strings.TrimSpace("downlink "+command), trimLines(out))
+		fmt.Fprintf(&b, "\n## %s\n\n```\n%s```\n", strings.TrimSpace("downlink "+command), trimLines(text))
 	}
 	return b.Bytes(), nil
+}
+
+// help is what the program prints about a command, or about itself.
+func help(program, command string) ([]byte, error) {
+	ask := exec.Command(program, append(strings.Fields(command), "--help")...)
+	ask.Env = []string{} // neither a width nor settings from here
+	out, err := ask.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s --help: %w", command, err)
+	}
+	return out, nil
+}
+
+// commandsIn finds the commands in the program's own overview of them: lines that
+// are indented by two, of which the words in front of arguments and flags count.
+func commandsIn(overview []byte) []string {
+	_, list, _ := strings.Cut(string(overview), "\nCommands:\n")
+	var found []string
+	for line := range strings.Lines(list) {
+		if !strings.HasPrefix(line, "  ") || strings.HasPrefix(line, "   ") {
+			continue
+		}
+		var words []string
+		for word := range strings.FieldsSeq(line) {
+			if strings.ContainsAny(word[:1], "[<-") {
+				break
+			}
+			words = append(words, word)
+		}
+		found = append(found, strings.Join(words, " "))
+	}
+	return found
 }
 
 // trimLines removes what editors would remove: spaces at the end of lines.

@@ -1,5 +1,6 @@
 // Command reference writes docs/reference from the code (configuration and its
-// sample file, metrics, command line, errors) and docs/operate/limits.md. It owns the form of those pages
+// sample file, metrics, command line, errors), docs/operate/limits.md, and the list
+// of settings by which the Helm chart checks its values. It owns the form of those pages
 // and none of their facts. Its invariant: the same code gives the same bytes on
 // every machine, so that a test can compare them with what is checked in.
 package main
@@ -23,7 +24,7 @@ func main() {
 	}
 }
 
-// A page is a file below docs and what belongs in it.
+// A page is a file, by its path from the root, and what belongs in it.
 type page struct {
 	name string
 	text func(root string) ([]byte, error)
@@ -31,21 +32,21 @@ type page struct {
 
 func pages() []page {
 	return []page{
-		{"reference/configuration.md", configuration},
-		{"reference/downlink.yml", sample},
-		{"reference/metrics.md", metricsPage},
-		{"reference/command-line.md", commandLine},
-		{"reference/errors.md", errorsPage},
-		{"operate/limits.md", limitsPage},
+		{"docs/reference/configuration.md", configuration},
+		{"docs/reference/downlink.yml", sample},
+		{"docs/reference/metrics.md", metricsPage},
+		{"docs/reference/command-line.md", commandLine},
+		{"docs/reference/errors.md", errorsPage},
+		{"docs/operate/limits.md", limitsPage},
+		{"deploy/helm/downlink/files/settings.txt", settingsList},
 	}
 }
 
 // run writes pages, or compares them.
 func run(root string, check bool, pages []page) error {
-	dir := filepath.Join(root, "docs")
 	var differ []error
 	for _, p := range pages {
-		path := filepath.Join(dir, p.name)
+		path := filepath.Join(root, p.name)
 		want, err := p.text(root)
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
@@ -60,7 +61,7 @@ func run(root string, check bool, pages []page) error {
 			continue
 		}
 		if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
-			differ = append(differ, fmt.Errorf("docs/%s isn't what the code says; run `make docs` and commit the result", p.name))
+			differ = append(differ, fmt.Errorf("%s isn't what the code says; run `make docs` and commit the result", p.name))
 		}
 	}
 	return errors.Join(differ...)

@@ -19,8 +19,10 @@ func TestPagesAreWhatTheCodeSays(t *testing.T) {
 
 func TestAChangedPageIsFound(t *testing.T) {
 	root := t.TempDir()
-	if err := os.CopyFS(filepath.Join(root, "docs"), os.DirFS("../../docs")); err != nil {
-		t.Fatal(err)
+	for _, dir := range []string{"docs", "deploy/helm/downlink/files"} {
+		if err := os.CopyFS(filepath.Join(root, dir), os.DirFS(filepath.Join("../..", dir))); err != nil {
+			t.Fatal(err)
+		}
 	}
 	path := filepath.Join(root, "docs", "reference", "errors.md")
 	text, err := os.ReadFile(path)
@@ -32,13 +34,30 @@ func TestAChangedPageIsFound(t *testing.T) {
 	}
 	var all []page
 	for _, p := range pages() {
-		if p.name != "reference/command-line.md" { // builds the program
+		if p.name != "docs/reference/command-line.md" { // builds the program
 			all = append(all, page{p.name, func(string) ([]byte, error) { return p.text("../..") }})
 		}
 	}
 	err = run(root, true, all)
 	if err == nil || strings.Count(err.Error(), "isn't what the code says") != 1 || !strings.Contains(err.Error(), "reference/errors.md") {
 		t.Errorf("%v", err)
+	}
+}
+
+// A command that the overview lists has a section of its own.
+func TestEveryCommandIsShown(t *testing.T) {
+	found := commandsIn([]byte("Usage\n\nCommands:\n  serve [flags]\n    Run it.\n\n  token make --device=ID [flags]\n    Make\n    one.\n\n  explain <device> [flags]\n    Say.\n\nRun more.\n"))
+	if strings.Join(found, ", ") != "serve, token make, explain" {
+		t.Errorf("found %q", found)
+	}
+	page, err := os.ReadFile("../../docs/reference/command-line.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []string{"serve", "explain", "disconnect", "token secret", "health", "limits", "drain", "version"} {
+		if !strings.Contains(string(page), "\n## downlink "+command+"\n") {
+			t.Errorf("downlink %s has no section", command)
+		}
 	}
 }
 
