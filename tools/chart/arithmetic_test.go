@@ -2,8 +2,7 @@ package chart
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -41,7 +40,7 @@ func checkArithmetic(t *testing.T, connections, rate, atOnce, wait int) {
 	r := install(t, name, values)
 	d := only[*apps.Deployment](t, r)
 	grace := seconds(*d.Spec.Template.Spec.TerminationGracePeriodSeconds)
-	c := load(t, settings(t, r))
+	c := load(t, r)
 
 	terms := drain.Terms{Wait: c.DrainWait, Rate: c.DrainRate, Deadline: c.DrainDeadline, Last: c.ShutdownTimeout}
 	plan := terms.Plan(connections)
@@ -82,15 +81,12 @@ func asked(t *testing.T, sentence string) time.Duration {
 }
 
 // load reads settings as the gateway does.
-func load(t *testing.T, text string) *config.Config {
+func load(t *testing.T, r release) *config.Config {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "downlink.yml")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	c, err := config.Load([]string{"--config", file}, []string{"DOWNLINK_LOG=redis://redis:6379"})
+	environ := settings(t, r, t.TempDir())
+	c, err := config.Load(nil, environ)
 	if err != nil {
-		t.Fatalf("%v\n%s", err, text)
+		t.Fatalf("%s: %v\n%s", r.name, err, strings.Join(environ, "\n"))
 	}
 	return c
 }
@@ -116,6 +112,37 @@ func TestExampleOfTheDocs(t *testing.T) {
 			if !strings.Contains(read(t, page), figure) {
 				t.Errorf("%s doesn't name %s", page, figure)
 			}
+		}
+	}
+}
+
+// TestHowOftenDevicesMove: of n gateways that are replaced one after the other, at
+// random. All pages say the same.
+func TestHowOftenDevicesMove(t *testing.T) {
+	const n = 20
+	// more[i] is how often a device still moves that comes to any gateway but the
+	// i-th when that one leaves: to the k-th with the same probability.
+	var more [n + 1]float64
+	for i := n; i >= 1; i-- {
+		for k := i + 1; k <= n; k++ {
+			more[i] += (1 + more[k]) / (n - 1)
+		}
+	}
+	moves, again := 0.0, 0.0
+	for i := 1; i <= n; i++ {
+		moves += (1 + more[i]) / n
+		again += float64(n-i) / (n - 1) / n
+	}
+	if math.Abs(moves-1.7) > 0.05 || math.Abs(again-0.5) > 0.01 {
+		t.Errorf("at random each device moves %.2f times, and %.2f of them more than once", moves, again)
+	}
+	for _, page := range []string{"drain", "rollout", "kubernetes"} {
+		text := strings.Join(strings.Fields(read(t, root+"/docs/operate/"+page+".md")), " ")
+		if !strings.Contains(text, "1.7 times") || !strings.Contains(text, "once") {
+			t.Errorf("%s.md doesn't say how often devices move", page)
+		}
+		if strings.Contains(text, "Half of the devices move more than once, because") {
+			t.Errorf("%s.md says of every balancer what is so at random", page)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package chart
 
 import (
 	"flag"
+	"fmt"
 	"maps"
 	"os"
 	"os/exec"
@@ -19,10 +20,12 @@ import (
 
 	apps "k8s.io/api/apps/v1"
 	core "k8s.io/api/core/v1"
+	networking "k8s.io/api/networking/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	psa "k8s.io/pod-security-admission/api"
 	psapolicy "k8s.io/pod-security-admission/policy"
+	gateway "sigs.k8s.io/gateway-api/apis/v1"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -104,47 +107,52 @@ func TestEveryProblemAtOnce(t *testing.T) {
 	}
 }
 
-// TestSettingsAreAccepted by the gateway itself.
+// TestSettingsAreAccepted by the gateway itself, and every one of them is one.
 func TestSettingsAreAccepted(t *testing.T) {
 	t.Parallel()
 	for name, values := range cases(t) {
-		r := install(t, name, values)
-		dir := t.TempDir()
-		text := strings.ReplaceAll(settings(t, r), "/etc/downlink/", dir+"/")
-		files(t, dir)
-		file := filepath.Join(dir, "downlink.yml")
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		var environ []string
-		for _, e := range only[*apps.Deployment](t, r).Spec.Template.Spec.Containers[0].Env {
-			if e.Name == "DOWNLINK_LOG" {
-				environ = append(environ, "DOWNLINK_LOG=redis://redis:6379")
-			}
-		}
-		if _, err := config.Load([]string{"--config", file}, environ); err != nil {
-			t.Errorf("%s: %v\n%s", name, err, text)
+		accept(t, install(t, name, values))
+	}
+}
+
+// accept has the gateway read what a release tells it. A variable that is no setting
+// would be passed over with a warning.
+func accept(t *testing.T, r release) *config.Config {
+	t.Helper()
+	dir := t.TempDir()
+	files(t, dir)
+	environ := settings(t, r, dir)
+	c, err := config.Load(nil, environ)
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", r.name, err, strings.Join(environ, "\n"))
+	}
+	known := map[string]bool{"DOWNLINK_CONFIG": true, "GOMEMLIMIT": true, "REDIS_PASSWORD": true}
+	for _, k := range config.Keys() {
+		known[k.Env] = true
+	}
+	for _, pair := range environ {
+		if name, _, _ := strings.Cut(pair, "="); !known[name] {
+			t.Errorf("%s: nobody reads %s", r.name, name)
 		}
 	}
+	return c
 }
 
 // files are what the Secrets of the test cases hold.
 func files(t *testing.T, dir string) {
 	t.Helper()
 	cert, key := selfSigned(t)
+	const publishers = "- name: erp\n  sha256: 2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b\n  devices: [\"*\"]\n"
 	for name, text := range map[string]string{
-		"devices/secret":      strings.Repeat("s", 32) + "\n",
-		"publishers/list.yml": "- name: erp\n  sha256: 2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b\n  devices: [\"*\"]\n",
-		"tls/tls.crt":         cert,
-		"tls/tls.key":         key,
+		"devices/secret":            strings.Repeat("s", 32) + "\n",
+		"publishers/list.yml":       publishers,
+		"publishers/publishers.yml": publishers,
+		"devices/tokens":            `{"sha256":"2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b","device":"till-1"}` + "\n",
+		"tls/tls.crt":               cert,
+		"tls/tls.key":               key,
+		"redis/ca.crt":              cert,
 	} {
-		file := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		put(t, filepath.Join(dir, name), text)
 	}
 }
 
@@ -334,26 +342,109 @@ func TestEveryValueIsUsed(t *testing.T) {
 	walk("", valuesOf(t, chartDir+"/values.yaml"))
 }
 
-// TestExampleOfTheChartsPage: who copies it can install it.
-func TestExampleOfTheChartsPage(t *testing.T) {
-	_, rest, _ := strings.Cut(read(t, chartDir+"/README.md"), "\n## Install\n")
-	_, rest, _ = strings.Cut(rest, "```yaml\n")
-	example, _, found := strings.Cut(rest, "```")
-	if !found {
-		t.Fatal("there is no example")
+// examples are the blocks of the chart's page that are whole files of values.
+func examples(t *testing.T) []release {
+	t.Helper()
+	var found []release
+	for _, m := range regexp.MustCompile("(?s)```yaml\n(image:.*?)```").FindAllStringSubmatch(read(t, chartDir+"/README.md"), -1) {
+		file := filepath.Join(t.TempDir(), "values.yaml")
+		put(t, file, m[1])
+		found = append(found, install(t, fmt.Sprintf("example %d of the page", len(found)+1), valuesOf(t, file)))
 	}
-	file := filepath.Join(t.TempDir(), "values.yaml")
-	if err := os.WriteFile(file, []byte(example), 0o600); err != nil {
-		t.Fatal(err)
+	return found
+}
+
+// TestExamplesOfTheChartsPage: who copies one can install it, and it is what it is
+// said to be.
+func TestExamplesOfTheChartsPage(t *testing.T) {
+	all := examples(t)
+	if len(all) != 4 {
+		t.Fatalf("there are %d examples", len(all))
 	}
-	r := install(t, "the page's example", valuesOf(t, file))
-	pod := only[*apps.Deployment](t, r).Spec.Template.Spec
-	for _, v := range pod.Volumes {
-		if v.Secret != nil && !strings.Contains(rest, " secret generic "+v.Secret.SecretName+" ") {
+	told := make([]*config.Config, len(all))
+	for i, r := range all {
+		told[i] = accept(t, r)
+	}
+	first := only[*apps.Deployment](t, all[0]).Spec.Template.Spec
+	for _, v := range first.Volumes {
+		if v.Secret != nil && !strings.Contains(read(t, chartDir+"/README.md"), " secret generic "+v.Secret.SecretName+" ") {
 			t.Errorf("the page makes no Secret %s", v.Secret.SecretName)
 		}
 	}
-	if pod.Containers[0].Lifecycle == nil {
-		t.Error("the example has no preStop")
+	if first.Containers[0].Lifecycle == nil {
+		t.Error("the first example has no preStop")
+	}
+	if d := only[*apps.Deployment](t, all[1]).Spec; *d.Replicas != 20 || *d.Template.Spec.TerminationGracePeriodSeconds != 106 ||
+		told[1].Log != "redis+sentinel://gateway:secret@sentinel-0:26379,sentinel-1:26379,sentinel-2:26379/main" {
+		t.Errorf("the fleet: %+v, %s", d, told[1].Log)
+	}
+	if told[2].Log != "rediss+cluster://gateway:secret@redis.example.com:6379" || len(told[2].RedisCAFile) == 0 || only[*gateway.HTTPRoute](t, all[2]) == nil {
+		t.Errorf("the one behind an ALB has its log at %s", told[2].Log)
+	}
+	if grace := *only[*apps.Deployment](t, all[2]).Spec.Template.Spec.TerminationGracePeriodSeconds; !strings.Contains(read(t, chartDir+"/README.md"),
+		fmt.Sprintf("{key: deregistration_delay.timeout_seconds, value: \"%d\"}", grace)) {
+		t.Errorf("the page has another deregistration delay than %d s", grace)
+	}
+	if d := only[*apps.Deployment](t, all[3]).Spec; d.Strategy.Type != apps.RecreateDeploymentStrategyType || only[*core.PersistentVolumeClaim](t, all[3]) == nil ||
+		told[3].Log != "file:/var/lib/downlink/log" || told[3].DrainWait != 0 {
+		t.Errorf("the shop: %+v, %s", d, told[3].Log)
+	}
+}
+
+// TestPodsKeepTheirSettings: what an upgrade changes comes with new pods alone. What
+// pods share, and would find when they start again, holds nothing but limits.
+func TestPodsKeepTheirSettings(t *testing.T) {
+	shared := func(change func(values map[string]any)) map[string]string {
+		values := valuesOf(t, "testdata/good/full.yml")
+		change(values)
+		found := map[string]string{}
+		for _, c := range all[*core.ConfigMap](install(t, "shared", values)) {
+			if _, is := c.Labels["grafana_dashboard"]; !is {
+				maps.Copy(found, c.Data)
+			}
+		}
+		return found
+	}
+	before := shared(func(map[string]any) {})
+	if diff := cmp.Diff(before, shared(func(v map[string]any) {
+		v["connectionsPerGateway"] = 77
+		config, _ := v["config"].(map[string]any)
+		config["window"] = "no duration"
+	})); diff != "" {
+		t.Errorf("pods that are there would read new settings when they start again:\n%s", diff)
+	}
+	if strings.Contains(before["downlink.yml"], "\nwindow:") || !strings.Contains(before["downlink.yml"], "accept_rate: \"1000\"") {
+		t.Errorf("the file is\n%s", before["downlink.yml"])
+	}
+}
+
+// TestValuesAreNotExpanded by Kubernetes, which would take $(…) for a variable.
+func TestValuesAreNotExpanded(t *testing.T) {
+	values := valuesOf(t, "testdata/good/least.yml")
+	config, _ := values["config"].(map[string]any)
+	config["prefix"] = "a$(GOMEMLIMIT)$$b"
+	values["redis"] = map[string]any{"url": "redis://a$b:$(REDIS_PASSWORD)@redis", "passwordSecret": map[string]any{"name": "p"}}
+	environ := settings(t, install(t, "expanded", values), t.TempDir())
+	for _, want := range []string{"DOWNLINK_PREFIX=a$(GOMEMLIMIT)$$b", "DOWNLINK_LOG=redis://a$b:secret@redis"} {
+		if !slices.Contains(environ, want) {
+			t.Errorf("no %s in %q", want, environ)
+		}
+	}
+}
+
+// TestIdleTime: what is in front lets a stream miss three keep-alives, and a poll wait.
+func TestIdleTime(t *testing.T) {
+	for keepalive, want := range map[string]string{"": "75", "20s": "75", "1s": "75", "500ms": "75", "25s": "90", "1m30s": "285", "10m": "1815"} {
+		values := valuesOf(t, "testdata/good/full.yml")
+		ingress, _ := values["ingress"].(map[string]any)
+		delete(ingress, "annotations")
+		config, _ := values["config"].(map[string]any)
+		if keepalive != "" {
+			config["keepalive"] = keepalive
+		}
+		annotations := only[*networking.Ingress](t, install(t, keepalive, values)).Annotations
+		if annotations["nginx.ingress.kubernetes.io/proxy-read-timeout"] != want || annotations["nginx.org/proxy-read-timeout"] != want+"s" {
+			t.Errorf("keepalive %s: %v", keepalive, annotations)
+		}
 	}
 }

@@ -197,16 +197,60 @@ func all[T meta.Object](r release) (found []T) {
 	return found
 }
 
-// settings is the gateway's file of a release.
-func settings(t *testing.T, r release) string {
+// settings are what the gateway of a release is told: the variables of its pod, and
+// its file, written to dir, in which the test has put what the Secrets hold.
+func settings(t *testing.T, r release, dir string) (environ []string) {
 	t.Helper()
 	for _, c := range all[*core.ConfigMap](r) {
 		if text, is := c.Data["downlink.yml"]; is {
-			return text
+			put(t, filepath.Join(dir, "config/downlink.yml"), text)
 		}
 	}
-	t.Fatalf("%s: no downlink.yml", r.name)
-	return ""
+	known := map[string]string{}
+	for _, e := range only[*apps.Deployment](t, r).Spec.Template.Spec.Containers[0].Env {
+		switch {
+		case e.ValueFrom == nil:
+			known[e.Name] = expand(e.Value, known)
+		case e.Name == "DOWNLINK_LOG":
+			known[e.Name] = "redis://redis:6379"
+		default:
+			known[e.Name] = "secret"
+		}
+	}
+	for name, value := range known {
+		environ = append(environ, name+"="+strings.ReplaceAll(value, "/etc/downlink/", dir+"/"))
+	}
+	return environ
+}
+
+// expand is what Kubernetes does to a variable's value.
+func expand(value string, known map[string]string) string {
+	var b strings.Builder
+	for i := 0; i < len(value); i++ {
+		name, _, closed := strings.Cut(value[min(i+2, len(value)):], ")")
+		is, set := known[name]
+		switch {
+		case strings.HasPrefix(value[i:], "$$"):
+			b.WriteByte('$')
+			i++
+		case strings.HasPrefix(value[i:], "$(") && closed && set:
+			b.WriteString(is)
+			i += len(name) + 2
+		default:
+			b.WriteByte(value[i])
+		}
+	}
+	return b.String()
+}
+
+func put(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // cases is every file of values that can be installed, by name.

@@ -39,10 +39,16 @@ once, each with what to do.
 {{- end -}}
 {{- else if not $redis }}
 - there is no log: set redis.url (redis://USER:PASSWORD@HOST:6379/0) or redis.existingSecret.name (a Secret that holds such a URL); for a single gateway embeddedLog.enabled with replicas 1
+{{- else if and .Values.redis.existingSecret.name .Values.redis.passwordSecret.name }}
+- redis.existingSecret.name and redis.passwordSecret.name are both given: the first holds a whole URL, the second the password for redis.url; take away one of them
 {{- else if eq (len $redis) 2 }}
 - redis.url and redis.existingSecret.name are both given: take away one of them
 {{- else if and .Values.redis.url (not (regexMatch "^rediss?(\\+(sentinel|cluster))?://" .Values.redis.url)) }}
 - redis.url isn't a URL of a Redis: it begins with redis://, rediss://, redis+sentinel:// or redis+cluster:// (docs/operate/topologies.md)
+{{- else if and .Values.redis.passwordSecret.name (not (contains "$(REDIS_PASSWORD)@" .Values.redis.url)) }}
+- redis.passwordSecret.name is given, and redis.url doesn't say where the password belongs: write it as $(REDIS_PASSWORD), as in redis+sentinel://:$(REDIS_PASSWORD)@HOST:26379/MASTER
+{{- else if and (contains "$(REDIS_PASSWORD)" .Values.redis.url) (not .Values.redis.passwordSecret.name) }}
+- redis.url names $(REDIS_PASSWORD), and redis.passwordSecret.name doesn't say which Secret it is in
 {{- end -}}
 {{- end -}}
 
@@ -58,6 +64,10 @@ once, each with what to do.
   "drain_deadline" "it is computed"
   "shutdown_timeout" "use drain.lastSeconds"
   "shutdown_file" "it is on a volume of the chart's" -}}
+{{- $known := dict -}}
+{{- range splitList "\n" (.Files.Get "files/settings.txt") -}}
+{{- $known = set $known (first (splitList " " .)) (hasSuffix " limit" .) -}}
+{{- end -}}
 {{- range $place := list "config" "limits" -}}
 {{- range $key, $value := get $.Values $place -}}
 {{- if contains "-" $key }}
@@ -66,6 +76,12 @@ once, each with what to do.
 - {{ $place }}.{{ $key }} is set by the chart: {{ get $owned $key }}
 {{- else if or (kindIs "map" $value) (kindIs "invalid" $value) }}
 - {{ $place }}.{{ $key }} isn't a value: a text, a number, true or false, or a list
+{{- else if not (hasKey $known $key) }}
+- {{ $place }}.{{ $key }} isn't a setting of this version; docs/reference/configuration.md has them all
+{{- else if and (eq $place "limits") (not (get $known $key)) }}
+- limits.{{ $key }} can't change while a gateway runs: it belongs into config
+{{- else if or (eq (toString $value) "") (eq (toString $value) "[]") }}
+- {{ $place }}.{{ $key }} is empty: leave it out
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -114,6 +130,9 @@ once, each with what to do.
 {{- end -}}
 {{- if and .Values.httpRoute.enabled (not .Values.httpRoute.parentRefs) }}
 - httpRoute.enabled without httpRoute.parentRefs: name the Gateway that devices come through
+{{- end -}}
+{{- if and .Values.ingress.enabled (eq .Values.ingress.controller "alb") (gt (int64 (include "downlink.keepaliveMillis" .)) 60000) }}
+- ingress.controller alb: the load balancer's idle time is 75 s (a gateway closes unused connections after 90 s), and config.keepalive ({{ .Values.config.keepalive }}) must be 60s or less
 {{- end -}}
 {{- if and .Values.ingress.enabled (eq .Values.ingress.controller "alb") (gt (int (include "downlink.graceSeconds" .)) 3600) }}
 - ingress.controller alb: a gateway needs {{ include "downlink.graceSeconds" . }} s to leave, and a load balancer of AWS cuts what is open after 3600 s at the latest (deregistration delay); set more drain.reconnectsPerSecond or fewer connectionsPerGateway

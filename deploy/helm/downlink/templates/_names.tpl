@@ -44,15 +44,18 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{ .Values.serviceAccount.name | default (include "downlink.fullname" .) }}
 {{- end -}}
 
-{{/* The Secret and the key that hold the URL of Redis; JSON, name empty for the embedded log. */}}
+{{/* The Secret and the key that hold the URL of Redis, as JSON. */}}
 {{- define "downlink.logSecret" -}}
-{{- if .Values.embeddedLog.enabled -}}
-{"name":"","key":""}
-{{- else if .Values.redis.existingSecret.name -}}
+{{- if .Values.redis.existingSecret.name -}}
 {{ dict "name" .Values.redis.existingSecret.name "key" .Values.redis.existingSecret.key | toJson }}
 {{- else -}}
 {{ dict "name" (printf "%s-redis" (include "downlink.fullname" .)) "key" "url" | toJson }}
 {{- end -}}
+{{- end -}}
+
+{{/* Whether that Secret is the chart's; "" if not. */}}
+{{- define "downlink.ownSecret" -}}
+{{- if and .Values.redis.url (not .Values.redis.passwordSecret.name) (not .Values.embeddedLog.enabled) -}}yes{{- end -}}
 {{- end -}}
 
 {{/* The scheme of each port. */}}
