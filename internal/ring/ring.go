@@ -41,8 +41,9 @@ func (s Shard) Taken(member string, generation uint64) Shard {
 // Each member is proposed as many shards as its quota says: shards/members, or
 // one more. Who holds too many gives up exactly the surplus, and what is free
 // goes to those who hold too few; nothing else moves. Of several choices the
-// first is a member that had the shard before, what it lost last first; then a
-// hash decides. While a proposal comes true, shard by shard, it stays the same.
+// first is a member that had the shard before, then a shard whose holder only
+// minds it since another has gone; of these what changed hands last. Then a hash
+// decides. While a proposal comes true, shard by shard, it stays the same.
 func Owners(members []string, shards []Shard) []string {
 	owners := make([]string, len(shards))
 	missing := quotas(members, len(shards))
@@ -102,9 +103,11 @@ func moves(missing map[string]int, shards []Shard, owners []string) []move {
 		if owners[i] != "" && missing[owners[i]] >= 0 {
 			continue
 		}
+		_, there := missing[s.Was]
 		for to, n := range missing {
 			if n > 0 {
-				all = append(all, s.move(i, to))
+				rank, since := s.rank(to, s.Was != "" && !there)
+				all = append(all, move{i, to, rank, since, hash(to, i)})
 			}
 		}
 	}
@@ -115,16 +118,18 @@ func moves(missing map[string]int, shards []Shard, owners []string) []move {
 	return all
 }
 
-// move is the shard, which has this index, going to a member.
-func (s Shard) move(index int, to string) move {
-	m := move{shard: index, to: to, rank: 2, hash: hash(to, index)}
-	switch to {
-	case s.Last:
-		m.rank = 0
-	case s.Was:
-		m.rank, m.since = 1, s.Since
+// rank says how good it is that the shard goes to a member, 0 best, and since
+// when. minded is true if it came from a member that isn't there any more.
+func (s Shard) rank(to string, minded bool) (rank int, since uint64) {
+	switch {
+	case to == s.Last:
+		return 0, 0
+	case to == s.Was:
+		return 1, s.Since
+	case minded:
+		return 2, s.Since
 	}
-	return m
+	return 3, 0
 }
 
 // hash is the same in every version and on every machine: FNV-1a of the name,

@@ -179,6 +179,39 @@ func TestLeaveMovesTheLeaversShardsOnly(t *testing.T) {
 	})
 }
 
+// TestExchangeMovesAShardTwiceAtMost: members by new names take the place of
+// three, one after the other, each before its predecessor leaves; and that again
+// and again.
+func TestExchangeMovesAShardTwiceAtMost(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		rollouts := rapid.IntRange(1, 3).Draw(t, "rollouts")
+		all := names(t, 3+3*rollouts, 3+3*rollouts)
+		f := settled(all[:3], 64)
+		for next := 3; next < len(all); {
+			moves := make([]int, 64)
+			watch := func() {
+				before := f.owners()
+				f.settle()
+				for i, owner := range f.owners() {
+					if owner != before[i] {
+						moves[i]++
+					}
+				}
+			}
+			for _, leaver := range rapid.Permutation(f.members).Draw(t, "order") {
+				f.join(all[next])
+				next++
+				watch()
+				f.leave(leaver)
+				watch()
+			}
+			if most := slices.Max(moves); most > 2 {
+				t.Fatalf("a shard moved %d times", most)
+			}
+		}
+	})
+}
+
 // TestStaysTheSameWhileItComesTrue: whoever looks in the middle of a movement,
 // with some shards released and some taken, proposes what was proposed before.
 func TestStaysTheSameWhileItComesTrue(t *testing.T) {
