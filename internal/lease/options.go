@@ -49,8 +49,8 @@ type Options struct {
 }
 
 const (
-	leastTTL = 100 * time.Millisecond
-	maxName  = 128
+	leastTTL    = 100 * time.Millisecond
+	longestName = 128
 )
 
 func (o *Options) fill() error {
@@ -73,8 +73,8 @@ func (o *Options) fill() error {
 
 // ValidateName says what is wrong with a member's name.
 func ValidateName(name string) error {
-	if name == "" || len(name) > maxName {
-		return fmt.Errorf("the member's name has %d bytes: it must have 1 to %d", len(name), maxName)
+	if name == "" || len(name) > longestName {
+		return fmt.Errorf("the member's name has %d bytes: it must have 1 to %d", len(name), longestName)
 	}
 	for i := range len(name) {
 		if name[i] <= ' ' || name[i] > '~' {
