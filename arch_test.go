@@ -103,8 +103,8 @@ var rules = map[string]rule{
 	"plan": {may: "event ring", why: "arithmetic; it counts with the gateway's own functions and asks nobody"},
 
 	// The way out.
-	"egress":    {mods: yaml, why: "who may be dialled and what is shown to him; it knows no device"},
-	"inventory": {may: "event reload strictjson", mods: yaml, why: "a list of devices; who dials them is its caller's business"},
+	"egress":    {may: "reload", mods: yaml, why: "who may be dialled and what is shown to him; it knows no device"},
+	"inventory": {may: "event reload", mods: yaml, why: "a list of devices; who dials them is its caller's business"},
 	"post":      {may: "egress inventory", why: "one event, one device, one request; it chooses neither and repeats nothing"},
 	"push":      {may: "event intake problem strictjson egress inventory post", why: "a producer meets a device, and no log"},
 

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"downlink/internal/auth"
+	"downlink/internal/dial"
 	"downlink/internal/door"
 	"downlink/internal/event"
 	"downlink/internal/eventlog"
@@ -37,6 +38,17 @@ func TestEveryWordIsExplained(t *testing.T) {
 	}
 	for _, r := range event.Reasons() {
 		heading("resync", string(r))
+	}
+	row := func(kind, word string) {
+		if !strings.Contains(page, "\n| `"+word+"` |") {
+			t.Errorf("docs/operate/troubleshooting.md doesn't explain the %s %q", kind, word)
+		}
+	}
+	for _, r := range dial.Results() {
+		row("attempt", string(r))
+	}
+	for _, e := range dial.Ends() {
+		row("end of a dialled call", string(e))
 	}
 	for _, f := range eventlog.Faults() {
 		if !strings.Contains(page, "\n| `"+string(f)+"` |") {

@@ -28,7 +28,7 @@ type live struct {
 func startLive(loader *config.Loader, c *config.Config, logger *slog.Logger) *live {
 	l := &live{
 		loader: loader, now: c, start: c, logger: logger,
-		limits: limits.New(config.Limits(), loader.Limits(c)...),
+		limits: limits.New(config.LimitsOf(loader.Command()), loader.Limits(c)...),
 		file:   limits.File{Path: loader.Path(), Read: time.Now()},
 	}
 	l.limits.ReadFile(l.file)

@@ -39,6 +39,7 @@ type console struct {
 // commands is the grammar of the command line.
 type commands struct {
 	Serve      serveCmd      `cmd:"" help:"Run the gateway."`
+	Dial       dialCmd       `cmd:"" help:"Connect to devices, where they can't connect to you."`
 	Publish    publishCmd    `cmd:"" help:"Send events to devices, through a gateway's back-end port."`
 	Listen     listenCmd     `cmd:"" help:"Be a device on the terminal: print its events."`
 	Load       loadCmd       `cmd:"" help:"Measure a server: be many devices and their producers, and report latencies, losses and costs."`
@@ -98,5 +99,15 @@ func newParser(cmds *commands, loader *config.Loader, io console) (*kong.Kong, *
 		kong.Writers(io.out, io.err),
 		kong.Exit(func(int) { *helped = true }),
 	)...)
-	return parser, helped, err
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, command := range parser.Model.Leaves(false) {
+		settings := config.Serve
+		if command.Parent.Name == config.Dial {
+			settings = config.Dial
+		}
+		loader.Hide(command, settings)
+	}
+	return parser, helped, nil
 }

@@ -51,7 +51,7 @@ func TestDefaultsAreThoseOfTheDesign(t *testing.T) {
 		MaxHandshakes: 4096, MaxHeader: 16 << 10, MaxStreams: 250, TrailEntries: 10_000,
 		LogLevel: "info", LogFormat: "text",
 		Owner: "none", Transport: "post", InvInterval: 10 * time.Second, InvDevices: 100_000, InvMaxDrop: 20, DialSchemes: "https,wss",
-		MemberIndex: -1, Replication: 1, LeaseTTL: 15 * time.Second,
+		Replication: 1, LeaseTTL: 15 * time.Second,
 		DialTimeout: 5 * time.Second, DialBackoff: time.Minute, PostTimeout: 10 * time.Second, DialRate: 100, Posts: 256,
 		PushWait: time.Second, PushInFlight: 4096, PushPerDevice: 1, PushAnswer: 64 << 10,
 	}

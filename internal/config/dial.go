@@ -21,7 +21,6 @@ const (
 	Post          = "post"
 	WebSocket     = "websocket"
 	RedisDevices  = "redis" // inventory: in the log's Redis
-	unsetIndex    = -1
 	singleReplica = 1
 )
 
@@ -41,8 +40,12 @@ func (c *Config) MemberName() string {
 
 // Index is which of the members this one is. The error says what to set.
 func (c *Config) Index() (int, error) {
-	if c.MemberIndex != unsetIndex {
-		return c.MemberIndex, nil
+	if c.MemberIndex != "" {
+		index, err := strconv.ParseUint(c.MemberIndex, 10, 16)
+		if err != nil {
+			return 0, errors.New("isn't a number; members are counted from 0")
+		}
+		return int(index), nil
 	}
 	name, err := os.Hostname()
 	number := ordinalForm.FindString(name)
@@ -96,7 +99,7 @@ func (c *Config) checkOwner(add func(name, reason string)) {
 		owner, name string
 		set         bool
 	}{
-		{OwnerStatic, "member_index", c.MemberIndex != unsetIndex}, {OwnerStatic, "members", c.Members != 0},
+		{OwnerStatic, "member_index", c.MemberIndex != ""}, {OwnerStatic, "members", c.Members != 0},
 		{OwnerStatic, "replication", c.Replication != singleReplica}, {OwnerRing, "member", c.Member != ""},
 	} {
 		if use.set && c.Owner != use.owner {

@@ -11,6 +11,7 @@ import (
 	"downlink/internal/certs"
 	"downlink/internal/jwt"
 	"downlink/internal/publish"
+	"downlink/internal/push"
 	"downlink/internal/reload"
 )
 
@@ -98,3 +99,6 @@ func (c *callers) sender(r *http.Request) (publish.Sender, error) {
 	}
 	return caller, nil
 }
+
+// pushing says who passes events on, as sender does for who publishes.
+func (c *callers) pushing(r *http.Request) (push.Sender, error) { return c.sender(r) }

@@ -72,6 +72,8 @@ const (
 	backendJWTSource = "backend_jwt"
 	backendTLSSource = "backend_tls"
 	ticketSource     = "tickets"
+
+	dialledSource = "dialled_devices" // what is shown to devices that are dialled, and who vouches for them
 )
 
 // credentials are how the gateway shows who it is, and how it knows devices.
@@ -87,8 +89,9 @@ type credentials struct {
 	changed atomic.Pointer[func()] // what to do when a credential may have been withdrawn
 }
 
-// openCredentials reads every file, so that a wrong one is known at once.
-func openCredentials(o Options, m instruments) (*credentials, error) {
+// openCredentials reads every file, so that a wrong one is known at once. more is
+// what is to be read again beside them.
+func openCredentials(o Options, m instruments, more ...reload.Source) (*credentials, error) {
 	c := &credentials{noHTTP2: o.Certificate.NoHTTP2, log: o.Logger.With("part", "auth")}
 	sources, err := c.openIdentity(o, m)
 	if err != nil {
@@ -109,7 +112,7 @@ func openCredentials(o Options, m instruments) (*credentials, error) {
 	if c.pages, ofPages, err = openPages(o, m); err != nil {
 		return nil, err
 	}
-	sources = append(sources, ofPages...)
+	sources = append(append(sources, ofPages...), more...)
 	if o.Reread != nil {
 		sources = append(sources, reload.Source{Name: configSource, Load: o.Reread})
 	}

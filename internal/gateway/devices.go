@@ -35,7 +35,7 @@ func (f *flow) openToDevices(o Options, c *credentials, m instruments) {
 }
 
 // explain serves GET /v1/devices/{device}.
-func (g *Gateway) explain(w http.ResponseWriter, r *http.Request) {
+func (g *base) explain(w http.ResponseWriter, r *http.Request) {
 	if f := g.flow.Load(); f != nil {
 		g.explainer(f).ServeHTTP(w, r)
 		return
@@ -44,10 +44,10 @@ func (g *Gateway) explain(w http.ResponseWriter, r *http.Request) {
 }
 
 // explainer answers for this gateway. Questions are rare.
-func (g *Gateway) explainer(f *flow) *explain.Handler {
+func (g *base) explainer(f *flow) *explain.Handler {
 	name, _ := os.Hostname() // without a name its address has to do
 	return explain.New(explain.Options{
-		Gateway: name, Instance: g.instance, Version: g.opts.Version, Address: g.DeviceAddr().String(), Ready: g.Ready,
+		Gateway: name, Instance: g.instance, Version: g.opts.Version, Address: g.address(), Ready: g.ready,
 		Troubles: g.identity.troubles,
 		Shards:   f.shards, Revoked: f.revoked.Find, Trail: f.trail,
 	})

@@ -76,7 +76,7 @@ func (g *Gateway) deviceLobby() lobby.Options {
 }
 
 // backendLobby counts publishers' connections.
-func (g *Gateway) backendLobby(s share) lobby.Options {
+func (g *base) backendLobby(s share) lobby.Options {
 	return lobby.Options{
 		Waiting: limits.Always(s.waiting), Streams: g.opts.Limits.Value(limits.BackendConnections),
 		Keep: true, Retry: g.opts.Retry, Metrics: g.metrics.lobby.Of(backendListener),

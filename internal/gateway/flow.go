@@ -34,6 +34,7 @@ type flow struct {
 	revoked *revoked.Set
 	control *control.Handler
 	out     exits
+	parts   []func(context.Context) error // of every flow; they run until it stops
 
 	cancel context.CancelFunc
 	ended  sync.WaitGroup
@@ -53,9 +54,21 @@ func startFlow(o Options, log eventlog.Log, lists *revoked.Set, c *credentials, 
 	if err != nil {
 		return nil, err
 	}
-	f := &flow{log: log, revoked: lists, driver: driver, out: out}
+	f := newFlow(o, o.Limits.Value(deviceStreams), log, lists, c, m, reg)
+	f.driver, f.out = driver, out
+	f.openToDevices(o, c, m)
+	c.onChange(out.roster.EndWithdrawn)
+	c.pages.reached(log)
+	f.run(failed, append(f.exits(o, m), f.parts...)...)
+	return f, nil
+}
+
+// newFlow makes the parts that every flow has, up to the shards. streams is how
+// many sessions a device may have; nil: no limit.
+func newFlow(o Options, streams func() int, log eventlog.Log, lists *revoked.Set, c *credentials, m instruments, reg prometheus.Registerer) *flow {
+	f := &flow{log: log, revoked: lists}
 	f.shards = shard.NewSet(log, shard.Options{
-		Shards: log.Shards(), HotBytes: o.Limits.Value(hotBytes), StreamsPerDevice: o.Limits.Value(deviceStreams),
+		Shards: log.Shards(), HotBytes: o.Limits.Value(hotBytes), StreamsPerDevice: streams,
 		PageBytes: pageBytes, MaxLaps: maxLaps, Pacer: shard.NewPacer(resyncEvery),
 		Metrics: m.shard,
 	})
@@ -66,9 +79,6 @@ func startFlow(o Options, log eventlog.Log, lists *revoked.Set, c *credentials, 
 		Metrics: m.tail, Logger: o.Logger.With("part", "tail"),
 	})
 	f.trail = trail.New(trail.Options{Entries: o.Limits.Value(trailEntries), Metrics: m.trail})
-	f.openToDevices(o, c, m)
-	c.onChange(out.roster.EndWithdrawn)
-	c.pages.reached(log)
 	f.publish = publish.New(publish.Options{
 		Log: log, Shards: log.Shards(), MaxEventBytes: o.Limits.Value(eventBytes),
 		PublisherRate: o.Limits.Value(publisherRate), TargetRate: o.Limits.Value(targetRate),
@@ -82,8 +92,8 @@ func startFlow(o Options, log eventlog.Log, lists *revoked.Set, c *credentials, 
 		Log: log, Shards: log.Shards(), Timeout: o.PublishTimeout, Caller: c.callers.name,
 		Metrics: m.control, Logger: o.Logger.With("part", "control"),
 	})
-	f.run(failed, append(f.exits(o, m), f.shards.Run, f.tail.Run, lists.Run, sweeper.Run)...)
-	return f, nil
+	f.parts = []func(context.Context) error{f.shards.Run, f.tail.Run, lists.Run, sweeper.Run}
+	return f
 }
 
 // ordinaryDriver is the setting that leaves every connection to net/http.

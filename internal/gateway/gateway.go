@@ -6,7 +6,6 @@ package gateway
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,20 +13,15 @@ import (
 	"net/http"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
-	"downlink/internal/backoff"
 	"downlink/internal/door"
 	"downlink/internal/eventlog"
 	"downlink/internal/fdtable"
 	"downlink/internal/limits"
-	"downlink/internal/metrics"
 	"downlink/internal/poll"
-	"downlink/internal/problem"
 	"downlink/internal/publish"
+	"downlink/internal/revoked"
 	"downlink/internal/server"
 	"downlink/internal/sse"
 )
@@ -79,20 +73,13 @@ type Options struct {
 // A Gateway is the program: two listeners, and the flow from the log to the
 // devices between them.
 type Gateway struct {
-	// Set at construction.
-	opts     Options
-	registry *prometheus.Registry
-	metrics  instruments
-	identity *credentials
-	instance string // random
+	base
+
 	// These answer devices until the log has been reached.
 	starting, startingPolls http.Handler
 	device                  *server.Server
-	backend                 *server.Server
 
-	out    exits
-	flow   atomic.Pointer[flow] // nil until the log has been reached
-	failed chan error           // what a part of the flow can't go on from
+	out exits
 }
 
 // New binds both listeners, so that a wrong address is known at once.
@@ -100,8 +87,9 @@ func New(o Options) (*Gateway, error) {
 	if o.Watch == 0 {
 		o.Watch = 2 * time.Second
 	}
-	g := &Gateway{opts: o, instance: rand.Text(), failed: make(chan error, 1), registry: metrics.NewRegistry(metrics.ReadBuild(o.Version))}
-	g.metrics = newInstruments(g.registry)
+	g := new(Gateway)
+	g.prepare(o)
+	g.ready, g.address = g.Ready, func() string { return g.DeviceAddr().String() }
 	var err error
 	if g.identity, err = openCredentials(o, g.metrics); err != nil {
 		return nil, err
@@ -149,19 +137,8 @@ func (g *Gateway) backends(s share) server.Options {
 	return o
 }
 
-func (g *Gateway) listen(o server.Options) (*server.Server, error) {
-	o.Logger = g.opts.Logger
-	o.MaxHeaderBytes = g.opts.Limits.Value(headerBytes)()
-	o.MaxConcurrentStreams = g.opts.Limits.Value(http2Streams)()
-	o.ReadHeaderTimeout, o.WriteTimeout = g.opts.ReadHeaderTimeout, g.opts.WriteTimeout
-	return server.Listen(o)
-}
-
 // DeviceAddr is the bound address of the devices' port.
 func (g *Gateway) DeviceAddr() net.Addr { return g.device.Addr() }
-
-// BackendAddr is the bound address of the back end's port.
-func (g *Gateway) BackendAddr() net.Addr { return g.backend.Addr() }
 
 // Run serves until it was drained, which the end of ctx begins if nothing else
 // does; then it lets requests finish, and returns nil. An error means that the
@@ -188,7 +165,11 @@ func (g *Gateway) serve(stop context.Context, failed chan error) error {
 	drained, ended := g.out.begin(ctx, g.opts, stop.Done())
 	defer func() { cancel(); ended() }()
 	opened := make(chan error, 1)
-	go func() { opened <- g.open(ctx) }()
+	go func() {
+		opened <- g.open(ctx, func(log eventlog.Log, lists *revoked.Set) (*flow, error) {
+			return startFlow(g.opts, log, lists, g.identity, g.out, g.metrics, g.registry, g.failed)
+		})
+	}()
 	asked := stop.Done()
 	for {
 		select {
@@ -218,43 +199,6 @@ func (g *Gateway) serve(stop context.Context, failed chan error) error {
 				return <-opened
 			}
 			return nil
-		}
-	}
-}
-
-// open reaches the log, however long it takes, and starts the flow. Meanwhile
-// the listeners answer "starting".
-func (g *Gateway) open(ctx context.Context) error {
-	retry := backoff.Backoff{Base: 200 * time.Millisecond, Max: 5 * time.Second}
-	said := ""
-	for attempt := 0; ; attempt++ {
-		log, lists, err := g.openLog(ctx)
-		switch {
-		case err == nil:
-			if said != "" {
-				g.opts.Logger.Warn("the log has been reached")
-			}
-			f, err := startFlow(g.opts, log, lists, g.identity, g.out, g.metrics, g.registry, g.failed)
-			if err != nil {
-				return errors.Join(err, log.Close())
-			}
-			g.flow.Store(f)
-			if g.opts.Started != nil {
-				g.opts.Started()
-			}
-			return nil
-		case ctx.Err() != nil:
-			return nil
-		case !errors.Is(err, eventlog.ErrUnavailable):
-			return fmt.Errorf("the log can't be used: %w", err)
-		case said != err.Error(): // once for each obstacle: there may be several in turn
-			said = err.Error()
-			g.opts.Logger.Warn("the log can't be reached yet; trying on", "error", err)
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(retry.Delay(attempt)):
 		}
 	}
 }
@@ -319,15 +263,6 @@ func (g *Gateway) polls(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	g.startingPolls.ServeHTTP(w, r)
-}
-
-// publish serves POST /v1/events.
-func (g *Gateway) publish(w http.ResponseWriter, r *http.Request) {
-	if f := g.flow.Load(); f != nil {
-		f.publish.ServeHTTP(w, r)
-		return
-	}
-	problem.Write(w, problem.New(problem.LogUnavailable, "the gateway has not reached its log since it started"))
 }
 
 // Check compares what should be the same number: sessions by the roster, and

@@ -25,17 +25,20 @@ func (g *Gateway) bindLimits(devices, backend share) {
 	all := g.opts.Limits
 	all.Found(limits.Descriptors, int64(devices.process))
 	g.bindEntrance(devices, backend)
-	all.Uses(hotBytes, func() float64 {
-		if f := g.flow.Load(); f != nil {
-			return float64(f.shards.HotBytes())
-		}
-		return 0
-	})
+	all.Uses(hotBytes, g.hotBytes)
 	all.Register(g.registry)
 }
 
+// hotBytes is what the hot window has in memory.
+func (g *base) hotBytes() float64 {
+	if f := g.flow.Load(); f != nil {
+		return float64(f.shards.HotBytes())
+	}
+	return 0
+}
+
 // sayBounds tells at the start which limits can't be what was asked for.
-func (g *Gateway) sayBounds() {
+func (g *base) sayBounds() {
 	for _, s := range g.opts.Limits.States() {
 		if s.Origin != limits.FromDefault && s.Effective != s.Configured {
 			g.opts.Logger.Warn("a limit isn't what it was configured to be", "limit", s.Name, "configured", s.Configured, "effective", s.Effective, "why", s.Why)

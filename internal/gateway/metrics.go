@@ -76,7 +76,7 @@ func newInstruments(reg prometheus.Registerer) instruments {
 		auth:    auth.NewMetrics(reg),
 		jwt:     jwt.NewMetrics(reg),
 		certs:   certs.NewMetrics(reg),
-		reload:  reload.NewMetrics(reg, tlsSource, jwtSource, tokensSource, clientSource, configSource, publishersSource, backendJWTSource, backendTLSSource, ticketSource),
+		reload:  reload.NewMetrics(reg, tlsSource, jwtSource, tokensSource, clientSource, configSource, publishersSource, backendJWTSource, backendTLSSource, ticketSource, dialledSource),
 		access:  access.NewMetrics(reg),
 		ticket:  ticket.NewMetrics(reg),
 		drain:   drain.NewMetrics(reg),
@@ -87,11 +87,12 @@ func newInstruments(reg prometheus.Registerer) instruments {
 	}
 }
 
-// Metrics is a registry with every metric that a gateway has, none of them
-// moving: the source of the reference.
+// Metrics is a registry with every metric that a gateway or a dialler has, none of
+// them moving: the source of the reference.
 func Metrics(o Options) prometheus.Gatherer {
 	reg := metrics.NewRegistry(metrics.ReadBuild(""))
-	g := &Gateway{opts: o, registry: reg, metrics: newInstruments(reg)}
+	g := &Gateway{base: base{opts: o, registry: reg, metrics: newInstruments(reg)}}
+	newDialInstruments(reg) // of a dialler alone
 	g.bindLimits(share{}, share{})
 	shard.NewSet(eventlog.Store(nil), shard.Options{Shards: 1}).Register(reg)
 	return reg

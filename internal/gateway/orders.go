@@ -37,7 +37,7 @@ func (o orders) Order(_ int, order eventlog.Control) {
 func (o orders) Doubt(int) { o.revoked.Changed() }
 
 // openLog opens the log, and reads from it who must not be served.
-func (g *Gateway) openLog(ctx context.Context) (eventlog.Log, *revoked.Set, error) {
+func (g *base) openLog(ctx context.Context) (eventlog.Log, *revoked.Set, error) {
 	log, err := openLog(ctx, g.opts, g.metrics)
 	if err != nil {
 		return nil, nil, err
@@ -54,14 +54,14 @@ func (g *Gateway) openLog(ctx context.Context) (eventlog.Log, *revoked.Set, erro
 
 // cut ends the streams of a device that was revoked. There are none before the
 // flow has begun.
-func (g *Gateway) cut(device string) {
+func (g *base) cut(device string) {
 	if f := g.flow.Load(); f != nil {
 		session.EndDevice(f.shards.Of(device), device, session.Revoked, nil)
 	}
 }
 
 // order is a route to the handler of orders.
-func (g *Gateway) order(method, path string, serve func(*control.Handler, http.ResponseWriter, *http.Request)) server.Route {
+func (g *base) order(method, path string, serve func(*control.Handler, http.ResponseWriter, *http.Request)) server.Route {
 	return server.Route{Method: method, Path: path, Handler: g.admin(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f := g.flow.Load()
 		if f == nil {

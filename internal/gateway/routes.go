@@ -54,4 +54,4 @@ func (g *Gateway) forPages(h http.HandlerFunc) http.Handler {
 }
 
 // admin is h for those who may do everything.
-func (g *Gateway) admin(h http.Handler) http.Handler { return g.identity.callers.gate.Admin(h) }
+func (g *base) admin(h http.Handler) http.Handler { return g.identity.callers.gate.Admin(h) }

@@ -16,6 +16,7 @@ import (
 	"downlink/internal/openapi"
 	"downlink/internal/openapi/openapitest"
 	"downlink/internal/publish"
+	"downlink/internal/push"
 	"downlink/internal/server"
 	"downlink/internal/testkit"
 )
@@ -23,10 +24,12 @@ import (
 // TestEveryRouteIsDescribed, and what is described is served.
 func TestEveryRouteIsDescribed(t *testing.T) {
 	g := run(t, testOptions(t, "file:"+t.TempDir()))
+	owned, ownerless := &Dialler{base: base{opts: g.opts, identity: g.identity}}, &Dialler{base: base{opts: g.opts, identity: g.identity}}
+	owned.dial.Owner, ownerless.dial.Owner = Ring, Nobody
 	var served []string
-	for _, r := range slices.Concat(g.routes(), server.OwnRoutes(g.admin, g.Ready)) {
+	for _, r := range slices.Concat(g.routes(), owned.routes(), ownerless.routes(), server.OwnRoutes(g.admin, g.Ready)) {
 		method := r.Method
-		if r.Path == publish.Path {
+		if r.Path == publish.Path || r.Path == push.Path {
 			method = http.MethodPost
 		}
 		served = append(served, strings.ToLower(method)+" "+strings.TrimSuffix(r.Path, "{$}"))
@@ -41,6 +44,7 @@ func TestEveryRouteIsDescribed(t *testing.T) {
 		}
 	}
 	slices.Sort(served)
+	served = slices.Compact(served)
 	slices.Sort(described)
 	if !slices.Equal(served, described) {
 		t.Errorf("served:\n%s\ndescribed:\n%s", strings.Join(served, "\n"), strings.Join(described, "\n"))

@@ -1,0 +1,461 @@
+package dial
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"downlink/internal/event"
+	"downlink/internal/inventory"
+	"downlink/internal/limits"
+	"downlink/internal/post"
+	"downlink/internal/session"
+)
+
+// posted is a device that takes POSTs as a test wishes.
+type posted struct {
+	mu     sync.Mutex
+	got    []string // "type id payload", as they came
+	last   post.Event
+	answer func(n int, e post.Event) (*post.Reply, error) // n counts from 0; nil: 204
+	open   int
+	most   int           // that were open at a time
+	gate   chan struct{} // holds every answer until it is closed; nil: none
+}
+
+func (p *posted) Post(ctx context.Context, d inventory.Device, e post.Event) (*post.Reply, error) {
+	p.mu.Lock()
+	n := len(p.got)
+	p.got = append(p.got, fmt.Sprintf("%s %s %s", e.Type, e.ID, e.Payload))
+	p.last = e
+	p.open++
+	p.most = max(p.most, p.open)
+	answer, gate := p.answer, p.gate
+	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		p.open--
+		p.mu.Unlock()
+	}()
+	if gate != nil {
+		select {
+		case <-gate:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	if answer != nil {
+		return answer(n, e)
+	}
+	return &post.Reply{Status: http.StatusNoContent}, nil
+}
+
+func (p *posted) all() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.got)
+}
+
+func status(code int) (*post.Reply, error) { return &post.Reply{Status: code}, nil }
+
+// byPost is an engine for POSTs in a bubble of time.
+func byPost(t *testing.T, p *posted, run func(r *rig)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Post, func(o *Options) {
+			o.Poster = p
+			o.Backoff.Base, o.Backoff.Max = time.Second, 8*time.Second
+		})
+		run(r)
+	})
+}
+
+func equal(t *testing.T, got []string, want ...string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+func TestPostsComeInOrderAndOneAtATime(t *testing.T) {
+	p := new(posted)
+	byPost(t, p, func(r *rig) {
+		r.log.kept["a"] = event.ID{Ms: 1000}
+		r.list("a", "http://a/")
+		r.take(7, time.Hour)
+		for i := range 5 {
+			r.publish("a", fmt.Sprint(i))
+		}
+		synctest.Wait()
+		equal(t, p.all(), "t 1000-1 0", "t 1000-2 1", "t 1000-3 2", "t 1000-4 3", "t 1000-5 4")
+		if p.most != 1 || p.last.Extra.Get("Downlink-Generation") != "7" || p.last.Extra.Get("Downlink-Member") != "member-1" {
+			t.Errorf("%d at a time, with %v", p.most, p.last.Extra)
+		}
+		time.Sleep(keepEvery)
+		synctest.Wait()
+		if at := r.log.position("a"); at != r.head {
+			t.Errorf("kept is %v", at)
+		}
+	})
+}
+
+// TestANewDeviceIsToldToFetchItsState, and nothing is sent before it has.
+func TestANewDeviceIsToldToFetchItsState(t *testing.T) {
+	p := &posted{answer: func(n int, _ post.Event) (*post.Reply, error) {
+		if n < 2 {
+			return status(503)
+		}
+		return status(200)
+	}}
+	byPost(t, p, func(r *rig) {
+		r.list("a", "http://a/")
+		r.take(7, time.Hour)
+		synctest.Wait()
+		r.publish("a", "one")
+		time.Sleep(time.Minute)
+		resync := `resync 1000-0 {"reason":"no-cursor","after_ms":0}`
+		equal(t, p.all(), resync, resync, resync, "t 1000-1 one")
+	})
+}
+
+// TestARefusedEventIsTriedUntilItLeavesTheWindow: in order, nothing overtakes it,
+// and then its device is told.
+func TestARefusedEventIsTriedUntilItLeavesTheWindow(t *testing.T) {
+	var healthy atomic.Bool
+	p := &posted{}
+	p.answer = func(int, post.Event) (*post.Reply, error) {
+		if healthy.Load() {
+			return status(200)
+		}
+		return status(400)
+	}
+	byPost(t, p, func(r *rig) {
+		r.log.kept["a"] = event.ID{Ms: 1000}
+		r.list("a", "http://a/")
+		r.take(7, time.Hour)
+		r.publish("a", "poison")
+		r.publish("a", "behind it")
+		time.Sleep(55 * time.Second)
+		n := len(p.all())
+		if n < 8 || n > 60 {
+			t.Errorf("%d attempts in a minute", n)
+		}
+		for _, got := range p.all() {
+			if got != "t 1000-1 poison" {
+				t.Fatalf("it was overtaken by %q", got)
+			}
+		}
+		time.Sleep(20 * time.Second)
+		if got := p.all(); got[len(got)-1] != `resync 1000-2 {"reason":"window-expired","after_ms":0}` {
+			t.Errorf("after the window came %q", got[len(got)-1])
+		}
+		time.Sleep(10 * time.Minute) // a resync is tried for ever, and moves on
+		healthy.Store(true)
+		r.publish("a", "after it")
+		time.Sleep(20 * time.Second)
+		got := p.all()
+		if tail := got[len(got)-2:]; tail[1] != "t 1000-3 after it" && tail[1] != `resync 1000-3 {"reason":"window-expired","after_ms":0}` {
+			t.Errorf("in the end came %q", tail)
+		}
+		if n := testutil.ToFloat64(r.metrics.posts.WithLabelValues(string(expired))); n != 1 {
+			t.Errorf("%v events are counted as expired", n)
+		}
+	})
+}
+
+// TestAnEventIsOldByTheLogsClock: who takes a shard over doesn't give an event
+// that is nearly gone another whole window.
+func TestAnEventIsOldByTheLogsClock(t *testing.T) {
+	p := &posted{answer: func(int, post.Event) (*post.Reply, error) { return status(500) }}
+	byPost(t, p, func(r *rig) {
+		r.log.kept["a"] = event.ID{Ms: 1000}
+		r.publish("a", "old")
+		r.mu.Lock()
+		r.head.Ms += uint64(2 * time.Minute / time.Millisecond)
+		r.mu.Unlock()
+		r.publish("b", "of now")
+		r.list("a", "http://a/")
+		r.take(7, time.Hour)
+		time.Sleep(5 * time.Second)
+		if got := p.all(); len(got) < 2 || got[0] != "t 1000-1 old" || got[1][:6] != "resync" {
+			t.Errorf("got %q", got)
+		}
+	})
+}
+
+// TestWithoutALeaseNothingIsPosted, and all of it when there is one again.
+func TestWithoutALeaseNothingIsPosted(t *testing.T) {
+	p := new(posted)
+	byPost(t, p, func(r *rig) {
+		r.log.kept["a"] = event.ID{Ms: 1000}
+		r.list("a", "http://a/")
+		r.take(7, 10*time.Second)
+		synctest.Wait()
+		time.Sleep(11 * time.Second)
+		r.publish("a", "waits")
+		time.Sleep(time.Minute)
+		equal(t, p.all())
+		r.renew(time.Minute)
+		time.Sleep(glance)
+		synctest.Wait()
+		equal(t, p.all(), "t 1000-1 waits")
+	})
+}
+
+// TestAPostThatOutlastsItsLeaseIsCut, unless the lease is renewed.
+func TestAPostThatOutlastsItsLeaseIsCut(t *testing.T) {
+	for name, renewed := range map[string]bool{"lapsed": false, "renewed": true} {
+		t.Run(name, func(t *testing.T) {
+			p := &posted{gate: make(chan struct{})}
+			byPost(t, p, func(r *rig) {
+				p.gate = make(chan struct{}) // of the bubble
+				r.log.kept["a"] = event.ID{Ms: 1000}
+				r.list("a", "http://a/")
+				r.take(7, 10*time.Second)
+				r.publish("a", "one")
+				synctest.Wait()
+				time.Sleep(9 * time.Second)
+				if renewed {
+					r.renew(10 * time.Second)
+				}
+				time.Sleep(2 * time.Second)
+				p.mu.Lock()
+				open := p.open
+				p.mu.Unlock()
+				if (open == 1) != renewed {
+					t.Errorf("%d are under way", open)
+				}
+				close(p.gate)
+			})
+		})
+	}
+}
+
+// TestWhoTakesOverGoesOn from what was acknowledged, and only what was under way
+// comes twice.
+func TestWhoTakesOverGoesOn(t *testing.T) {
+	p := new(posted)
+	byPost(t, p, func(r *rig) {
+		r.log.kept["a"] = event.ID{Ms: 1000}
+		r.list("a", "http://a/")
+		r.take(7, time.Hour)
+		r.publish("a", "one")
+		synctest.Wait()
+		p.mu.Lock()
+		p.gate = make(chan struct{})
+		p.mu.Unlock()
+		r.publish("a", "under way")
+		synctest.Wait()
+		r.publish("a", "not yet")
+		begun := time.Now()
+		r.let()
+		if took := time.Since(begun); took != grace {
+			t.Errorf("letting go took %v", took)
+		}
+		if at := r.log.position("a"); at != (event.ID{Ms: 1000, Seq: 1}) {
+			t.Errorf("kept is %v", at)
+		}
+		p.mu.Lock()
+		p.gate = nil
+		p.mu.Unlock()
+		r.take(8, time.Hour)
+		synctest.Wait()
+		equal(t, p.all(), "t 1000-1 one", "t 1000-2 under way", "t 1000-2 under way", "t 1000-3 not yet")
+	})
+}
+
+// TestLettingGoWaitsForAnAnswer that is about to come.
+func TestLettingGoWaitsForAnAnswer(t *testing.T) {
+	p := new(posted)
+	byPost(t, p, func(r *rig) {
+		p.gate = make(chan struct{})
+		r.log.kept["a"] = event.ID{Ms: 1000}
+		r.list("a", "http://a/")
+		r.take(7, time.Hour)
+		r.publish("a", "one")
+		synctest.Wait()
+		time.AfterFunc(grace/2, func() { close(p.gate) })
+		r.let()
+		if at := r.log.position("a"); at != (event.ID{Ms: 1000, Seq: 1}) || len(p.all()) != 1 {
+			t.Errorf("kept is %v, after %q", at, p.all())
+		}
+	})
+}
+
+// TestAQuietDevicesPositionMovesOn, when its shard is let go of and now and then.
+func TestAQuietDevicesPositionMovesOn(t *testing.T) {
+	p := new(posted)
+	byPost(t, p, func(r *rig) {
+		r.log.kept["a"] = event.ID{Ms: 1000}
+		r.list("a", "http://a/")
+		r.take(7, time.Hour)
+		synctest.Wait()
+		first := r.publish("b", "for another")
+		time.Sleep(moveEvery + keepEvery)
+		synctest.Wait()
+		if at := r.log.position("a"); at != first {
+			t.Errorf("kept is %v, want %v", at, first)
+		}
+		second := r.publish("b", "for another")
+		r.let()
+		if at := r.log.position("a"); at != second {
+			t.Errorf("kept is %v, want %v", at, second)
+		}
+	})
+}
+
+// TestPositionsThatCantBeReadAreAskedForAgain: until then nothing is sent, because
+// nobody knows from where.
+func TestPositionsThatCantBeReadAreAskedForAgain(t *testing.T) {
+	p := new(posted)
+	byPost(t, p, func(r *rig) {
+		r.log.kept["a"] = event.ID{Ms: 1000}
+		r.log.away = true
+		r.list("a", "http://a/")
+		r.take(7, time.Hour)
+		r.publish("a", "one")
+		time.Sleep(time.Minute)
+		equal(t, p.all())
+		r.log.mu.Lock()
+		r.log.away = false
+		r.log.mu.Unlock()
+		time.Sleep(10 * time.Second)
+		equal(t, p.all(), "t 1000-1 one")
+	})
+}
+
+// TestAChangedDeviceGoesOnWhereItWas, at its new address.
+func TestAChangedDeviceGoesOnWhereItWas(t *testing.T) {
+	p := new(posted)
+	byPost(t, p, func(r *rig) {
+		r.log.kept["a"] = event.ID{Ms: 1000}
+		r.list("a", "http://a/")
+		r.take(7, time.Hour)
+		r.publish("a", "one")
+		synctest.Wait()
+		r.list("a", "http://elsewhere/")
+		synctest.Wait()
+		r.publish("a", "two")
+		synctest.Wait()
+		equal(t, p.all(), "t 1000-1 one", "t 1000-2 two")
+	})
+}
+
+// TestPostsOfManyDevices are bounded, and one that hangs delays no other.
+func TestPostsOfManyDevices(t *testing.T) {
+	p := new(posted)
+	p.answer = func(_ int, e post.Event) (*post.Reply, error) {
+		if e.Payload == "hangs" {
+			time.Sleep(30 * time.Second)
+		}
+		return status(200)
+	}
+	byPost(t, p, func(r *rig) {
+		for i := range 100 {
+			id := fmt.Sprint("d", i)
+			r.log.kept[id] = event.ID{Ms: 1000}
+			r.list(id, "http://x/")
+		}
+		r.take(7, time.Hour)
+		synctest.Wait()
+		for i := range 3 {
+			r.publish(fmt.Sprint("d", i), "hangs")
+		}
+		for i := range 100 {
+			r.publish(fmt.Sprint("d", i), "quick")
+		}
+		time.Sleep(time.Second)
+		if n := len(p.all()); n != 3+97 || p.most > 8 {
+			t.Errorf("%d posts within a second, %d at a time", n, p.most)
+		}
+		time.Sleep(time.Minute)
+		if n := len(p.all()); n != 103 {
+			t.Errorf("%d posts in the end", n)
+		}
+	})
+}
+
+func TestARevokedDeviceIsPostedNothing(t *testing.T) {
+	p := new(posted)
+	byPost(t, p, func(r *rig) {
+		r.log.kept["a"] = event.ID{Ms: 1000}
+		r.list("a", "http://a/")
+		r.take(7, time.Hour)
+		r.publish("a", "one")
+		synctest.Wait()
+		r.revoked.Store(true)
+		session.EndDevice(r.shards.Of("a"), "a", session.Revoked, nil)
+		synctest.Wait()
+		r.publish("a", "two")
+		time.Sleep(time.Minute)
+		equal(t, p.all(), "t 1000-1 one")
+		r.revoked.Store(false)
+		time.Sleep(10 * time.Second)
+		equal(t, p.all(), "t 1000-1 one", "t 1000-2 two")
+	})
+}
+
+// TestTheQueueTakesALowerLimit, and ends its workers.
+func TestTheQueueTakesALowerLimit(t *testing.T) {
+	p := new(posted)
+	var limit atomic.Int64
+	limit.Store(8)
+	synctest.Test(t, func(t *testing.T) {
+		p.gate = make(chan struct{})
+		r := newRig(t, Post, func(o *Options) { o.Poster, o.InFlight = p, func() int { return int(limit.Load()) } })
+		for i := range 20 {
+			id := fmt.Sprint("d", i)
+			r.log.kept[id] = event.ID{Ms: 1000}
+			r.list(id, "http://x/")
+		}
+		r.take(7, time.Hour)
+		synctest.Wait()
+		for i := range 20 {
+			r.publish(fmt.Sprint("d", i), "x")
+		}
+		synctest.Wait()
+		if p.open != 8 {
+			t.Errorf("%d are under way", p.open)
+		}
+		limit.Store(2)
+		close(p.gate)
+		synctest.Wait()
+		if n := len(p.all()); n != 20 || r.engine.queue.working != 0 {
+			t.Errorf("%d posts, %d workers are left", n, r.engine.queue.working)
+		}
+	})
+}
+
+func TestPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, rate := range []int{1, 100, 5000} {
+			p := newPacer(limits.Always(rate))
+			ctx, cancel := context.WithCancel(t.Context())
+			var running sync.WaitGroup
+			running.Go(func() { p.run(ctx) })
+			time.Sleep(time.Hour) // nothing is saved up
+			begun := time.Now()
+			for range 3*rate + 1 {
+				if !p.wait(ctx) {
+					t.Fatal("no turn")
+				}
+			}
+			if took := time.Since(begun); took < 2*time.Second || took > 4*time.Second {
+				t.Errorf("%d turns at %d a second took %v", 3*rate+1, rate, took)
+			}
+			cancel()
+			running.Wait()
+			if p.wait(ctx) {
+				t.Error("a turn after the end")
+			}
+		}
+	})
+}

@@ -1,0 +1,320 @@
+package dial
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"downlink/internal/event"
+	"downlink/internal/session"
+)
+
+func TestADeviceIsGreetedAndGetsWhatItMissed(t *testing.T) {
+	r := newRig(t, WebSocket, nil)
+	d := newDevice(t, `{"hello":{"cursor":"1000-0"},"later":"unknown"}`)
+	r.publish("a", "before")
+	r.list("a", d.url())
+	r.take(7, time.Hour)
+	c := d.call(0)
+	c.messages(t, 2)
+	r.publish("a", "live")
+	got := c.messages(t, 3)
+	want := []string{
+		`{"welcome":{"generation":7,"member":"member-1","groups":"47DEQpj8HBSa-_TI","keepalive_ms":60000}}`,
+		`{"id":"1000-1","type":"t","data":"before"}`, `{"id":"1000-2","type":"t","data":"live"}`,
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q", got)
+	}
+	h := d.header
+	if h.Get("Downlink-Device") != "a" || h.Get("Downlink-Member") != "member-1" || h.Get("Downlink-Generation") != "7" || h.Get("Sec-WebSocket-Extensions") != "" {
+		t.Errorf("it came with %v", h)
+	}
+	if n := r.dials(Opened); n != 1 {
+		t.Errorf("%v dials", n)
+	}
+}
+
+// TestHellos: where a device begins is what GET /events makes of the same words.
+func TestHellos(t *testing.T) {
+	r := newRig(t, WebSocket, nil)
+	r.publish("a", "one")
+	r.take(1, time.Hour)
+	r.log.kept["kept"] = event.ID{Ms: 1000}
+	for device, c := range map[string][2]string{
+		"new":      {`{"hello":{}}`, `{"id":"1000-1","type":"resync","data":"{\"reason\":\"no-cursor\",\"after_ms\":0}"}`},
+		"bad":      {`{"hello":{"cursor":"$"}}`, `{"id":"1000-1","type":"resync","data":"{\"reason\":\"invalid-cursor\",\"after_ms\":0}"}`},
+		"moved":    {`{"hello":{"cursor":"1000-0","groups":"other"}}`, `{"id":"1000-1","type":"resync","data":"{\"reason\":\"groups-changed\",\"after_ms\":0}"}`},
+		"kept":     {`{"hello":{}}`, `{"id":"1000-2","type":"t","data":"for kept"}`},
+		"earliest": {`{"hello":{"from":"earliest"}}`, `{"id":"1000-2","type":"t","data":"for earliest"}`},
+	} {
+		t.Run(device, func(t *testing.T) {
+			d := newDevice(t, c[0])
+			if device == "kept" || device == "earliest" {
+				id := r.publish(device, "for "+device)
+				c[1] = strings.Replace(c[1], "1000-2", id.String(), 1)
+			} else {
+				c[1] = strings.Replace(c[1], "1000-1", r.head.String(), 1)
+			}
+			r.list(device, d.url())
+			if got := d.call(0).messages(t, 2); got[1] != c[1] {
+				t.Errorf("got %s\nwant %s", got[1], c[1])
+			}
+		})
+	}
+}
+
+// TestWithoutALeaseThereArePingsOnly: the connection stays, nothing else is
+// written, and all of it comes when there is a lease again.
+func TestWithoutALeaseThereArePingsOnly(t *testing.T) {
+	r := newRig(t, WebSocket, func(o *Options) { o.Keepalive = 5 * time.Millisecond })
+	d := newDevice(t, `{"hello":{"cursor":"1000-0"}}`)
+	r.list("a", d.url())
+	r.take(7, time.Hour)
+	c := d.call(0)
+	c.messages(t, 1)
+	r.renew(-time.Second)
+	r.publish("a", "waits")
+	r.publish("b", "moves the position")
+	begin := d.pings.Load()
+	until(t, "ten pings", func() bool { return d.pings.Load() > begin+10 })
+	if got := c.messages(t, 1); len(got) != 1 {
+		t.Fatalf("without a lease came %q", got[1:])
+	}
+	r.take(9, time.Hour)
+	if got := c.messages(t, 3); got[1] != `{"generation":9}` || got[2] != `{"id":"1000-1","type":"t","data":"waits"}` || d.count() != 1 {
+		t.Errorf("%d calls, got %q", d.count(), got)
+	}
+	if got := c.messages(t, 4); got[3] != `{"id":"1000-2"}` {
+		t.Errorf("no position: %q", got)
+	}
+	r.renew(-time.Second)
+	r.publish("a", "waits again")
+	r.renew(time.Hour)
+	if got := c.messages(t, 5); got[4] != `{"id":"1000-3","type":"t","data":"waits again"}` {
+		t.Errorf("renewed, without a new generation: %q", got)
+	}
+}
+
+// TestALeaseThatHasLapsedDialsNobody: there may be another owner.
+func TestALeaseThatHasLapsedDialsNobody(t *testing.T) {
+	r := newRig(t, WebSocket, nil)
+	d := newDevice(t, `{"hello":{"cursor":"1000-0"}}`)
+	r.list("a", d.url())
+	r.take(7, -time.Second)
+	other := newDevice(t, `{"hello":{"cursor":"1000-0"}}`)
+	until(t, "the link", func() bool { return r.engine.Status()[0].Devices == 1 })
+	r.list("b", other.url())
+	until(t, "both links", func() bool { return r.engine.Status()[0].Dialling == 2 })
+	if d.count()+other.count() > 0 || r.dials(Opened) > 0 {
+		t.Error("somebody was dialled")
+	}
+	r.renew(time.Hour)
+	d.call(0)
+	other.call(0)
+}
+
+func TestANewerOwnerIsHeardOf(t *testing.T) {
+	r := newRig(t, WebSocket, nil)
+	d := newDevice(t, `{"hello":{"cursor":"1000-0"}}`)
+	d.status = http.StatusConflict
+	r.list("a", d.url())
+	r.take(7, time.Hour)
+	until(t, "three attempts", func() bool { return r.dials(FailedOlder) >= 3 })
+	if g := r.outrank.Load(); g != 77 {
+		t.Errorf("the member heard of generation %d", g)
+	}
+	r.outrank.Store(0)
+	d.mu.Lock()
+	d.status = 0
+	d.mu.Unlock()
+	if err := d.call(0).ws.Close(overrun, "99"); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the word of the close frame", func() bool { return r.outrank.Load() == 99 })
+}
+
+// TestLettingGo closes with a reason, ends everything, and writes nothing more.
+func TestLettingGo(t *testing.T) {
+	r := newRig(t, WebSocket, nil)
+	d := newDevice(t, `{"hello":{"cursor":"1000-0"}}`)
+	r.list("a", d.url())
+	r.take(7, time.Hour)
+	d.call(0).messages(t, 1)
+	r.let()
+	r.publish("a", "not ours")
+	err := d.call(0).end(t)
+	if got := d.call(0).messages(t, 1); websocket.CloseStatus(err) != websocket.StatusGoingAway || len(got) != 1 || d.count() != 1 {
+		t.Errorf("%v, %d calls, got %q", err, d.count(), got)
+	}
+	if r.engine.Sockets() != 0 || len(r.engine.Status()) != 0 {
+		t.Error("something is left")
+	}
+	r.let() // does nothing
+}
+
+func TestOnlyWhatHasChangedIsDialledAgain(t *testing.T) {
+	r := newRig(t, WebSocket, nil)
+	a, b, moved := newDevice(t, `{"hello":{"cursor":"1000-0"}}`), newDevice(t, `{"hello":{"cursor":"1000-0"}}`), newDevice(t, `{"hello":{"cursor":"1000-0"}}`)
+	r.list("a", a.url())
+	r.list("b", b.url())
+	r.take(7, time.Hour)
+	a.call(0).messages(t, 1)
+	b.call(0).messages(t, 1)
+	r.list("b", b.url()) // as it was
+	r.list("a", moved.url())
+	moved.call(0).messages(t, 1)
+	_ = a.call(0).end(t)
+	r.publish("b", "still here")
+	b.call(0).messages(t, 2)
+	if a.count() != 1 || b.count() != 1 || moved.count() != 1 {
+		t.Errorf("%d, %d and %d calls", a.count(), b.count(), moved.count())
+	}
+}
+
+func TestAnOrderEndsACallAndARevokedDeviceIsLeftAlone(t *testing.T) {
+	r := newRig(t, WebSocket, nil)
+	d := newDevice(t, `{"hello":{"cursor":"1000-0"}}`)
+	r.list("a", d.url())
+	r.take(7, time.Hour)
+	d.call(0).messages(t, 1)
+	session.EndDevice(r.shards.Of("a"), "a", session.Disconnected, nil)
+	_ = d.call(0).end(t)
+	d.call(1).messages(t, 1)
+	r.revoked.Store(true)
+	session.EndDevice(r.shards.Of("a"), "a", session.Revoked, nil)
+	_ = d.call(1).end(t)
+	until(t, "attempts that are none", func() bool { return r.dials(FailedOwner) > 2 })
+	if d.count() != 2 {
+		t.Errorf("%d calls", d.count())
+	}
+	r.revoked.Store(false)
+	d.call(2).messages(t, 1)
+}
+
+// TestWhatIsNotOfTheProtocol ends a call with a reason, and never the engine.
+func TestWhatIsNotOfTheProtocol(t *testing.T) {
+	for name, c := range map[string]struct {
+		hello string
+		say   string
+		code  websocket.StatusCode
+	}{
+		"no JSON":           {hello: `hello`, code: websocket.StatusProtocolError},
+		"no hello":          {hello: `{"commit":"1-0"}`, code: websocket.StatusPolicyViolation},
+		"a long hello":      {hello: `{"hello":{"cursor":"` + strings.Repeat("1", maxMessage) + `"}}`, code: websocket.StatusMessageTooBig},
+		"rubbish later":     {hello: `{"hello":{}}`, say: `[`, code: websocket.StatusProtocolError},
+		"a bad commit":      {hello: `{"hello":{}}`, say: `{"commit":"$"}`, code: websocket.StatusProtocolError},
+		"a long word later": {hello: `{"hello":{}}`, say: strings.Repeat(" ", maxMessage+1), code: websocket.StatusMessageTooBig},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, WebSocket, nil)
+			d := newDevice(t, c.hello)
+			r.list("a", d.url())
+			r.take(7, time.Hour)
+			if c.say != "" {
+				d.call(0).messages(t, 1)
+				d.call(0).say(t, c.say)
+			}
+			if err := d.call(0).end(t); websocket.CloseStatus(err) != c.code {
+				t.Errorf("it ended with %v", err)
+			}
+			d.call(1) // and is tried again
+		})
+	}
+}
+
+func TestAHelloIsAwaitedForSoLong(t *testing.T) {
+	r := newRig(t, WebSocket, func(o *Options) { o.DialTimeout = 30 * time.Millisecond })
+	d := newDevice(t, "")
+	r.list("a", d.url())
+	r.take(7, time.Hour)
+	d.call(1)
+	if r.dials(FailedHello) < 1 {
+		t.Error("it isn't counted")
+	}
+}
+
+// TestCommits are kept, as far as the device has been sent something.
+func TestCommits(t *testing.T) {
+	r := newRig(t, WebSocket, nil)
+	d := newDevice(t, `{"hello":{"cursor":"1000-0"}}`)
+	r.list("a", d.url())
+	r.take(7, time.Hour)
+	first := r.publish("a", "one")
+	c := d.call(0)
+	c.messages(t, 2)
+	c.say(t, fmt.Sprintf(`{"commit":%q}`, first))
+	c.say(t, `{"commit":"9999999999999-0"}`)
+	until(t, "the position", func() bool { return r.log.position("a") == first })
+	r.publish("a", "two")
+	c.messages(t, 3)
+	c.say(t, `{"commit":"1000-2"}`)
+	until(t, "what the device has committed before its call ended", func() bool {
+		h := r.engine.holdings()[0]
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return h.reach["a"] == event.ID{Ms: 1000, Seq: 2} || r.log.position("a") == event.ID{Ms: 1000, Seq: 2}
+	})
+	r.let() // keeps at once
+	if at := r.log.position("a"); at != (event.ID{Ms: 1000, Seq: 2}) {
+		t.Errorf("kept is %v", at)
+	}
+}
+
+func TestADeviceThatSendsNoPongIsGone(t *testing.T) {
+	r := newRig(t, WebSocket, func(o *Options) { o.Keepalive, o.WriteTimeout = 5*time.Millisecond, 50*time.Millisecond })
+	silent := newDevice(t, `{"hello":{"cursor":"1000-0"}}`)
+	stop := make(chan struct{})
+	silent.server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		ws, err := websocket.Accept(w, req, &websocket.AcceptOptions{Subprotocols: []string{Subprotocol}})
+		if err != nil {
+			return
+		}
+		silent.mu.Lock()
+		silent.calls = append(silent.calls, &deviceCall{ws: ws})
+		silent.mu.Unlock()
+		_ = ws.Write(req.Context(), websocket.MessageText, []byte(silent.hello))
+		<-stop // it reads nothing
+		_ = ws.CloseNow()
+	})
+	r.list("a", silent.url())
+	r.take(7, time.Hour)
+	silent.call(1) // it was given up, and tried again
+	close(stop)
+}
+
+func TestMaxConnections(t *testing.T) {
+	r := newRig(t, WebSocket, func(o *Options) { o.Sockets = func() int { return 1 } })
+	a, b := newDevice(t, `{"hello":{}}`), newDevice(t, `{"hello":{}}`)
+	r.list("a", a.url())
+	r.take(7, time.Hour)
+	a.call(0)
+	r.list("b", b.url())
+	until(t, "a refusal of our own", func() bool { return r.dials(FailedLimit) > 1 })
+	if b.count() != 0 || r.engine.Sockets() != 1 {
+		t.Errorf("%d calls, %d sockets", b.count(), r.engine.Sockets())
+	}
+}
+
+func TestSecretsOfAURLAreNotTold(t *testing.T) {
+	told := make(chan string, 1)
+	r := newRig(t, WebSocket, func(o *Options) {
+		o.Note = func(_, _, detail string) {
+			select {
+			case told <- detail:
+			default:
+			}
+		}
+	})
+	r.list("a", "ws://127.0.0.1:1/events?token=hunter2")
+	r.take(7, time.Hour)
+	if detail := <-told; strings.Contains(detail, "hunter2") || !strings.Contains(detail, "refused") {
+		t.Errorf("it says %q", detail)
+	}
+}

@@ -1,0 +1,284 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"downlink/internal/dial"
+	"downlink/internal/openapi/openapitest"
+	"downlink/internal/testkit"
+)
+
+// fleet is devices of one server that are dialled, each at /<device>.
+type fleet struct {
+	*httptest.Server
+	mu     sync.Mutex
+	got    map[string][]string // by device: the payloads that it has finished
+	last   map[string]string   // by device: its cursor
+	calls  map[string]int
+	refuse bool
+}
+
+func startFleet(t *testing.T) *fleet {
+	f := &fleet{got: make(map[string][]string), last: make(map[string]string), calls: make(map[string]int)}
+	f.Server = httptest.NewServer(http.HandlerFunc(f.serve))
+	t.Cleanup(f.Close)
+	return f
+}
+
+// inventory is a file that lists devices, reached by a scheme.
+func (f *fleet) inventory(t *testing.T, scheme string, devices ...string) string {
+	path := filepath.Join(t.TempDir(), "devices.csv")
+	text := "id,url\n"
+	for _, d := range devices {
+		text += d + "," + strings.Replace(f.URL, "http", scheme, 1) + "/" + d + "\n"
+	}
+	testkit.Put(t, path, []byte(text))
+	return path
+}
+
+func (f *fleet) serve(w http.ResponseWriter, r *http.Request) {
+	device := r.Header.Get("Downlink-Device")
+	if "/"+device != r.URL.Path {
+		http.Error(w, "another device", http.StatusNotFound)
+		return
+	}
+	if r.Method == http.MethodPost {
+		body, _ := io.ReadAll(r.Body)
+		f.finish(device, r.Header.Get("Downlink-Event"), r.Header.Get("Downlink-Id"), string(body))
+		return
+	}
+	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{dial.Subprotocol}})
+	if err != nil {
+		return
+	}
+	f.mu.Lock()
+	f.calls[device]++
+	hello := fmt.Sprintf(`{"hello":{"cursor":%q}}`, f.last[device])
+	f.mu.Unlock()
+	_ = ws.Write(r.Context(), websocket.MessageText, []byte(hello))
+	for {
+		_, text, err := ws.Read(context.Background())
+		if err != nil {
+			return
+		}
+		var m struct{ ID, Type, Data string }
+		if json.Unmarshal(text, &m) == nil && m.Type != "" {
+			f.finish(device, m.Type, m.ID, m.Data)
+		}
+	}
+}
+
+func (f *fleet) finish(device, kind, id, data string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if id == f.last[device] {
+		return
+	}
+	f.last[device] = id
+	if kind != "resync" {
+		f.got[device] = append(f.got[device], data)
+	}
+}
+
+func (f *fleet) has(device string) []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.got[device])
+}
+
+// dialOptions are those of a member in a test.
+func testDial(owner Owner, transport Transport, inventory string) DialOptions {
+	return DialOptions{
+		Owner: owner, Transport: transport,
+		Inventory: InventoryOptions{File: inventory, Interval: 50 * time.Millisecond},
+		Egress:    EgressOptions{Schemes: []string{"http", "ws"}, Allow: []string{"127.0.0.0/8"}},
+		Members:   1, Replication: 1, LeaseTTL: time.Second,
+		DialTimeout: 5 * time.Second, BackoffMax: time.Second, PostTimeout: 5 * time.Second, Deadline: 20 * time.Second,
+	}
+}
+
+// dialling is a dialler in this process.
+type dialling struct {
+	*Dialler
+	stop    func()
+	backend string
+}
+
+func startDialler(t *testing.T, o Options, d DialOptions) *dialling {
+	t.Helper()
+	g, err := NewDialler(o, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- g.Run(ctx) }()
+	var once sync.Once
+	r := &dialling{Dialler: g, backend: "http://" + g.BackendAddr().String(), stop: func() {
+		once.Do(func() {
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
+	}}
+	t.Cleanup(r.stop)
+	testkit.Eventually(t, "the dialler is ready", func() bool { ok, _ := g.Ready(); return ok })
+	return r
+}
+
+func (d *dialling) publish(t *testing.T, device, text string) {
+	t.Helper()
+	resp, err := http.Post(d.backend+"/v1/events", "application/json", strings.NewReader(fmt.Sprintf(`{"device":%q,"type":"t","payload":%s}`, device, text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		body, _ := io.ReadAll(resp.Body)
+		t.Fatalf("%d %s", resp.StatusCode, body)
+	}
+}
+
+// status is what GET /v1/dial says, in the form that is described.
+func (d *dialling) status(t *testing.T) DialStatus {
+	t.Helper()
+	resp, err := http.Get(d.backend + DialPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	openapitest.Read(t).Answer(t, DialPath, DialPath, http.MethodGet, resp.StatusCode, resp.Header, body)
+	var s DialStatus
+	if err := json.Unmarshal(body, &s); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestADiallerAlone: one member, both transports, the embedded log.
+func TestADiallerAlone(t *testing.T) {
+	t.Parallel()
+	for transport, scheme := range map[Transport]string{dial.WebSocket: "ws", dial.Post: "http"} {
+		t.Run(string(transport), func(t *testing.T) {
+			t.Parallel()
+			f := startFleet(t)
+			list := f.inventory(t, scheme, "a", "b", "c")
+			d := startDialler(t, testOptions(t, "file:"+t.TempDir()), testDial(Static, transport, list))
+			testkit.Eventually(t, "every device was told to fetch its state", func() bool {
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				return len(f.last) == 3
+			})
+			for i := range 20 {
+				d.publish(t, "b", fmt.Sprint(i))
+			}
+			testkit.Eventually(t, "all events have come", func() bool { return len(f.has("b")) == 20 })
+			if s := d.status(t); s.Devices != (dial.Counts{Devices: 3, Connected: 3}) || !s.Ready || s.Inventory.Devices != 3 || len(s.Shards) != 64 {
+				t.Errorf("it says %+v", s)
+			}
+			d.stop()
+			if got := f.has("b"); got[0] != "0" || got[19] != "19" || len(f.has("a")) != 0 {
+				t.Errorf("got %q", got)
+			}
+		})
+	}
+}
+
+// TestARingOfDiallers: a second member gets its part, and the first one's when that
+// leaves; nothing is lost, and every device has one connection.
+func TestARingOfDiallers(t *testing.T) {
+	t.Parallel()
+	for transport, scheme := range map[Transport]string{dial.WebSocket: "ws", dial.Post: "http"} {
+		t.Run(string(transport), func(t *testing.T) {
+			t.Parallel()
+			redis := testkit.StartRedis(t).URL()
+			f := startFleet(t)
+			var devices []string
+			for i := range 40 {
+				devices = append(devices, fmt.Sprint("device-", i))
+			}
+			list := f.inventory(t, scheme, devices...)
+			start := func(name string) *dialling {
+				o := testDial(Ring, transport, list)
+				o.Member = name
+				return startDialler(t, testOptions(t, redis), o)
+			}
+			a := start("a")
+			testkit.Eventually(t, "the first has every device", func() bool { return a.status(t).Devices.Connected == 40 })
+			b := start("b")
+			testkit.Eventually(t, "both have half of the shards", func() bool {
+				s := b.status(t)
+				return s.Moving == 0 && len(s.Members) == 2 && s.Members[0].Shards == 32 && s.Members[1].Shards == 32
+			})
+			for i := range 100 {
+				a.publish(t, devices[i%40], fmt.Sprint(i))
+				if i == 50 {
+					a.stop()
+					a = b
+				}
+			}
+			testkit.Eventually(t, "the second has every device", func() bool { return b.status(t).Devices.Connected == 40 })
+			testkit.Eventually(t, "all events have come", func() bool {
+				n := 0
+				for _, d := range devices {
+					n += len(f.has(d))
+				}
+				return n == 100
+			})
+			for i, d := range devices {
+				for n, got := range f.has(d) {
+					if want := fmt.Sprint(i + 40*n); got != want {
+						t.Errorf("%s got %s, want %s", d, got, want)
+					}
+				}
+			}
+			if s := b.status(t); s.Member != "b" || s.Owner != Ring || len(s.Members) != 1 {
+				t.Errorf("it says %+v", s)
+			}
+		})
+	}
+}
+
+// TestADiallerRefuses what it can't do, before it has begun.
+func TestADiallerRefuses(t *testing.T) {
+	f := startFleet(t)
+	list := f.inventory(t, "ws", "a")
+	for want, change := range map[string]func(*Options, *DialOptions){
+		"inventory":  func(_ *Options, d *DialOptions) { d.Inventory.File += ".gone.csv" },
+		"way to dev": func(_ *Options, d *DialOptions) { d.Egress.Allow = []string{"everywhere"} },
+		"address":    func(o *Options, _ *DialOptions) { o.BackendListen = "192.0.2.1:1" },
+	} {
+		o, d := testOptions(t, "file:"+t.TempDir()), testDial(Static, dial.WebSocket, list)
+		change(&o, &d)
+		if _, err := NewDialler(o, d); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("without %q: %v", want, err)
+		}
+	}
+	d := testDial(Ring, dial.WebSocket, list)
+	d.Member = "a"
+	g, err := NewDialler(testOptions(t, "file:"+t.TempDir()), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "Redis") {
+		t.Errorf("a ring on an embedded log: %v", err)
+	}
+}
