@@ -87,6 +87,7 @@ type world struct {
 	rate    int
 	after   time.Duration
 	most    int
+	slow    time.Duration // until a device has taken its last word
 	fleet   []*gateway
 	opts    session.Options
 	devices []*device
@@ -134,8 +135,8 @@ func (d *device) leave() {
 		under := float64(d.at.roster.Len()-1) < known/float64(len(w.fleet))-1
 		w.ends = append(w.ends, end{time.Since(worldBegan), d.at, under})
 	}
-	from := d.at
-	from.roster.Remove(d.session)
+	from, gone := d.at, d.session
+	time.AfterFunc(w.slow, func() { from.roster.Remove(gone) })
 	d.at = nil
 	time.AfterFunc(backoff.Jitter(baseRetry, 0.5), func() {
 		w.mu.Lock()

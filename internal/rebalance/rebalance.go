@@ -127,7 +127,7 @@ func (b *Balancer) look(ctx context.Context, board Board, taking func() bool) (S
 		_, _ = board.Post(ctx, b.opts.Name, silence, noted) // or they find out when the last word has had its time
 		return Status{State: Absent}, picture{}
 	}
-	mine := word{streams: b.opts.Roster.Len(), away: b.away()}
+	mine := word{streams: b.streams(), away: b.away()}
 	mine.room = max(b.opts.Most()-mine.streams, 0)
 	all, err := board.Post(ctx, b.opts.Name, mine.String(), noted)
 	if err != nil { // the log's own metrics count it, and its reader says so
@@ -136,7 +136,8 @@ func (b *Balancer) look(ctx context.Context, board Board, taking func() bool) (S
 	words := readAll(all)
 	words[b.opts.Name] = mine
 	if now := names(words); !slices.Equal(now, b.fleet) {
-		b.fleet, b.since, b.trial = now, time.Now(), trial{}
+		b.fleet, b.since = now, time.Now()
+		b.trial, b.pause = trial{}, time.Time{} // devices may have come back because another has crashed
 	}
 	p := draw(words, b.opts.Name)
 	s := Status{Gateways: p.gateways, Mean: p.mean, Allowed: p.allowed(b.opts.Threshold())}
@@ -181,7 +182,7 @@ func (b *Balancer) decide(p picture, s *Status) State {
 // shed lets go what is due in one round.
 func (b *Balancer) shed(p picture, perSecond float64, now time.Time) State {
 	c := b.course
-	due := min(c.due(perSecond, now), living(b.opts.Roster)-p.floor(), p.room)
+	due := min(c.due(perSecond, now), p.surplus(), p.room)
 	if !c.proven && b.trial.wants() <= 0 {
 		if !b.trial.over(now, b.opts.Retry) {
 			return Shedding
@@ -215,11 +216,10 @@ type batch struct {
 	n  int
 }
 
-// away is how many streams were let go whose devices aren't back yet, on the
-// average: a device that is on its way is in nobody's count, and would make the mean
-// look lower.
+// away is how many streams were let go whose devices aren't in anybody's word yet:
+// they would make the mean look lower. Rather too many, so it is never too low.
 func (b *Balancer) away() (n int) {
-	back := time.Now().Add(-round/2 - b.opts.Retry)
+	back := time.Now().Add(-2*round - b.opts.Retry) // a round to end, and one until the word is said
 	b.lately = slices.DeleteFunc(b.lately, func(a batch) bool { return a.at.Before(back) })
 	for _, a := range b.lately {
 		n += a.n
@@ -249,10 +249,14 @@ func (b *Balancer) finish(why State) {
 	b.course = nil
 }
 
-// living counts the streams that haven't ended: one that takes its last word
-// slowly is on the roster for a while.
-func living(r *session.Roster) (n int) {
-	r.Some(1, func(*session.Session) bool { n++; return false })
+// streams is how many there are here. While some are let go those that have ended
+// don't count: one that takes its last word slowly is on the roster for a while. It
+// isn't always so exact, because that means to look at each of them.
+func (b *Balancer) streams() (n int) {
+	if b.course == nil {
+		return b.opts.Roster.Len()
+	}
+	b.opts.Roster.Some(1, func(*session.Session) bool { n++; return false })
 	return n
 }
 

@@ -289,6 +289,37 @@ func TestFewComeStraightBack(t *testing.T) {
 	})
 }
 
+// TestSlowGoodbyes: streams whose last word is taken slowly aren't let go again.
+func TestSlowGoodbyes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 50, usual, least, 600, 0)
+		w.slow = 20 * time.Second
+		w.pass(10 * time.Minute)
+		if n := w.gone(); n < 250 || n > 310 {
+			t.Errorf("%d were let go, to move 300: %v", n, w.counts())
+		}
+	})
+}
+
+// TestCrashWhileTrying: devices that come back because the others crash don't count
+// as coming straight back.
+func TestCrashWhileTrying(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 100, usual, least, 300, 0)
+		w.pass(usual + 9*time.Second)
+		if n := w.counts()[1]; n != sample {
+			t.Fatalf("%d have moved by then", n)
+		}
+		w.crash(1)
+		w.pass(10 * time.Second)
+		w.launch()
+		w.pass(10 * time.Minute)
+		if why := w.uneven(); why != "" || w.fleet[0].Status().State != Even {
+			t.Errorf("%s; %+v", why, w.fleet[0].Status())
+		}
+	})
+}
+
 // TestSingle: with the embedded log nothing happens, and it is said.
 func TestSingle(t *testing.T) {
 	b := New(Options{Single: true, Metrics: NewMetrics(nil)})
