@@ -57,6 +57,9 @@ func TestKeepers(t *testing.T) {
 	for name, open := range map[string]func(testing.TB) eventlog.LeaseKeeper{
 		"memory": func(testing.TB) eventlog.LeaseKeeper { return newMemory(modelShards) },
 		"one":    func(tb testing.TB) eventlog.LeaseKeeper { return connect(tb, testkit.StartRedis(tb).URL(), nil) },
+		"least user": func(tb testing.TB) eventlog.LeaseKeeper {
+			return connect(tb, testkit.StartRedis(tb, testkit.RedisUser("gateway", "s3cr3t", leastRules)).URL(), nil)
+		},
 		"list": func(tb testing.TB) eventlog.LeaseKeeper {
 			_, urls := list(tb, 2)
 			return connect(tb, urls, nil)
@@ -74,6 +77,11 @@ func TestKeepers(t *testing.T) {
 		})
 	}
 }
+
+// leastRules are what docs/operate/redis.md gives a gateway that dials in a ring.
+const leastRules = "resetkeys resetchannels ~pos-ev:* -@all +hello +ping +select +info +time +exists +unlink " +
+	"+xadd +xread +xrange +xtrim +xdel +xinfo|stream +multi +exec " +
+	"+hset +hget +hgetall +hlen +hmget +hscan +hdel +get +set +eval +evalsha +script|load +pexpire +pttl"
 
 // keeping asks a keeper as several processes.
 type keeping struct {
