@@ -1,0 +1,276 @@
+package e2e
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"downlink/internal/testkit"
+)
+
+//nolint:gochecknoglobals // as every flag
+var (
+	dialFull    = flag.Bool("dial.full", false, "dialling with -dial.devices, -dial.events and -dial.ttl, every fault: minutes")
+	dialDevices = flag.Int("dial.devices", 1500, "devices of the full run")
+	dialEvents  = flag.Int("dial.events", 500, "events a second of the full run")
+	dialTTL     = flag.Duration("dial.ttl", 5*time.Second, "lease_ttl of the full run")
+)
+
+// The scale of a run of dialling members.
+type dialScale struct {
+	devices, events int
+	ttl             time.Duration
+	dials           int           // a second, of each member
+	slack           time.Duration // by which a device may get what was sent in time
+}
+
+func scaleOfDialling() dialScale {
+	if *dialFull {
+		return dialScale{devices: *dialDevices, events: *dialEvents, ttl: *dialTTL, dials: *dialDevices, slack: 500 * time.Millisecond}
+	}
+	return dialScale{devices: 128, events: 60, ttl: 2 * time.Second, dials: 400, slack: 500 * time.Millisecond}
+}
+
+// bound is the longest time for which a device may be without an owner when one
+// is gone in disorder: its leases' time, until the next look of the others, and
+// the dials. What a machine that runs other tests too adds is on top.
+func (s dialScale) bound() time.Duration {
+	extra := 3 * time.Second
+	if *dialFull {
+		extra = time.Second
+	}
+	return s.ttl + s.ttl/3 + time.Duration(s.devices)*time.Second/time.Duration(s.dials) + extra
+}
+
+// A dialFleet is members that dial the devices of one ledger, which a publisher
+// keeps busy.
+type dialFleet struct {
+	*testing.T
+	dialScale
+	ledger  *testkit.Ledger
+	devices *testkit.Dialled
+	args    []string
+	redis   string // URL; the members come to it by links of their own, if link is set
+	link    func() *testkit.Proxy
+
+	mu      sync.Mutex
+	members []*dialMember // that run, the oldest first
+	begun   int
+	stop    func()
+}
+
+type dialMember struct {
+	*testkit.Gateway
+	name  string
+	link  *testkit.Proxy // to Redis; nil without one
+	quiet bool           // it can't take events now
+}
+
+// startDialFleet starts three members with further arguments, and waits until
+// each device has its first position.
+func startDialFleet(t *testing.T, scale dialScale, transport, redis string, link func() *testkit.Proxy, more ...string) *dialFleet {
+	t.Helper()
+	ledger := testkit.NewLedger("dialled", scale.devices)
+	f := &dialFleet{T: t, dialScale: scale, ledger: ledger, devices: testkit.ServeDialled(t, ledger), redis: redis, link: link}
+	scheme := map[string]string{"websocket": "ws", "post": "http"}[transport]
+	f.args = args(append([]string{
+		"--owner", "ring", "--transport", transport, "--inventory", f.devices.Inventory(scheme), "--dial-schemes", scheme, "--dial-allow", "127.0.0.0/8",
+		"--lease-ttl", scale.ttl.String(), "--dials-per-second", fmt.Sprint(scale.dials), "--keepalive", "1s", "--retry", "100ms", "--failover", "evidence",
+	}, more...)...)
+	for range 3 {
+		f.launch()
+	}
+	for _, m := range f.members {
+		m.AwaitReady()
+	}
+	f.ledger.AwaitBegun(t)
+	return f
+}
+
+// launch starts one more member.
+func (f *dialFleet) launch() *dialMember {
+	f.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.begun++
+	m := &dialMember{name: fmt.Sprintf("member-%d", f.begun)}
+	redis := f.redis
+	if f.link != nil {
+		m.link = f.link()
+		redis = "redis://" + m.link.Addr()
+	}
+	m.Gateway = program.LaunchDialler(f.T, append([]string{"--log", redis, "--member", m.name}, f.args...)...)
+	f.members = append(f.members, m)
+	return m
+}
+
+// publish keeps the devices busy until the returned function is called.
+func (f *dialFleet) publish() (stop func()) {
+	ctx, cancel := context.WithCancel(f.Context())
+	var running sync.WaitGroup
+	running.Go(func() { f.ledger.Publish(ctx, f.backend, f.events) })
+	f.stop = sync.OnceFunc(func() { cancel(); running.Wait() })
+	f.Cleanup(f.stop)
+	return f.stop
+}
+
+// backend is a member that takes events now.
+func (f *dialFleet) backend() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	all := slices.DeleteFunc(slices.Clone(f.members), func(m *dialMember) bool { return m.quiet || !m.Started() })
+	if len(all) == 0 {
+		return "http://127.0.0.1:1"
+	}
+	return all[rand.IntN(len(all))].Backend
+}
+
+func (f *dialFleet) hush(m *dialMember, quiet bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	m.quiet = quiet
+}
+
+// drop takes a member out of the list: it has ended, or is about to.
+func (f *dialFleet) drop(m *dialMember) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.members = slices.DeleteFunc(f.members, func(o *dialMember) bool { return o == m })
+}
+
+func (f *dialFleet) names() (names []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, m := range f.members {
+		if !m.quiet {
+			names = append(names, m.name)
+		}
+	}
+	return names
+}
+
+// settled waits until each device has an owner, and each member its part.
+func (f *dialFleet) settled() {
+	f.Helper()
+	names := f.names()
+	testkit.Eventually(f.T, fmt.Sprintf("%v share all devices", names), func() bool {
+		held := make(map[string]int)
+		for _, owner := range f.devices.Owners() {
+			held[owner]++
+		}
+		if len(held) != len(names) {
+			return false
+		}
+		for _, name := range names {
+			if held[name] < f.dialScale.devices/len(names)/2 {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// An outcome is what the devices saw of a fault.
+type outcome struct {
+	fault           string
+	moved           int // devices that have another owner than before
+	redialled, most int // devices that were dialled, and how often one of them
+	without         time.Duration
+}
+
+// during does something, waits until all is well again, and says what the
+// devices saw meanwhile. A device whose owner is of no use counts as being
+// without a connection until another one dials, whatever becomes of its socket;
+// useless may be nil.
+func (f *dialFleet) during(fault string, useless *dialMember, do func()) outcome {
+	f.Helper()
+	before, from := f.devices.Owners(), time.Now()
+	do()
+	f.settled()
+	o, to := outcome{fault: fault, moved: testkit.Moved(before, f.devices.Owners())}, time.Now()
+	for i, calls := range f.devices.Calls() {
+		if n := testkit.Redials(calls, from, to); n > 0 {
+			o.redialled++
+			o.most = max(o.most, n)
+		}
+		begin := from
+		if useless != nil && before[i] == useless.name {
+			calls = slices.DeleteFunc(calls, func(c testkit.Call) bool { return !c.Came.After(from) })
+		}
+		o.without = max(o.without, testkit.LongestWithout(calls, begin, to))
+	}
+	f.Logf("%-40s %4d moved, %4d redialled (at most %d times), %6v without a connection at the most",
+		fault, o.moved, o.redialled, o.most, o.without.Round(10*time.Millisecond))
+	return o
+}
+
+// wantQuick holds the time without a connection against the bound.
+func (f *dialFleet) wantQuick(o outcome) {
+	f.Helper()
+	if o.without > f.bound() {
+		f.Errorf("%s: a device was without a connection for %v, at most %v are allowed", o.fault, o.without, f.bound())
+	}
+}
+
+// wantStill holds that no device was dialled again.
+func (f *dialFleet) wantStill(o outcome) {
+	f.Helper()
+	if o.redialled > 0 {
+		f.Errorf("%s: %d devices were dialled again", o.fault, o.redialled)
+	}
+}
+
+// judge ends the publishing and holds against the promise what each device has
+// got and written down.
+func (f *dialFleet) judge() {
+	f.Helper()
+	f.stop()
+	events := f.ledger.Settle(f.T)
+	n, calls, refused := 0, 0, 0
+	for i, log := range f.devices.Calls() {
+		for _, c := range log {
+			calls++
+			if c.Refused {
+				refused++
+			}
+		}
+		for _, fault := range testkit.CallFaults(log, f.slack) {
+			if n++; n < 10 {
+				f.Errorf("device %d: %s", i, fault)
+			}
+		}
+	}
+	f.Logf("%d devices, %d events, %d calls of which %d of an owner of the past were refused, %d repeats by POST; resyncs %v",
+		f.dialScale.devices, events, calls, refused, f.devices.Repeats(), f.ledger.Resyncs())
+}
+
+func (f *dialFleet) kill(m *dialMember) {
+	f.drop(m)
+	m.Kill9()
+}
+
+// terminate ends a member in order.
+func (f *dialFleet) terminate(m *dialMember) {
+	f.Helper()
+	f.drop(m)
+	if code := m.Terminate(); code != 0 {
+		f.Errorf("%s ended with %d", m.name, code)
+	}
+}
+
+// freeze stops a member and returns after a while; thaw lets it go on.
+func (f *dialFleet) freeze(m *dialMember, d time.Duration) {
+	f.hush(m, true)
+	m.Stop()
+	<-time.After(d)
+}
+
+func (f *dialFleet) thaw(m *dialMember) {
+	m.Cont()
+	f.hush(m, false)
+}
