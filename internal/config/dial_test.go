@@ -33,7 +33,7 @@ func TestDialCombinations(t *testing.T) {
 		redis + "--inventory=redis --owner=ring --transport=websocket --member=a":                     "",
 		redis + "--inventory=https://h/d --owner=static --members=3 --member-index=2 --replication=2": "",
 		"--inventory=d.csv --owner=static --members=1 --member-index=0":                               "",
-		"": "inventory isn't set",
+		"": "inventory (default) isn't set",
 		"--inventory=d.yml --transport=websocket":                                               `transport "websocket" (--transport) can't be websocket with owner none`,
 		"--inventory=d.yml --owner=ring --member=a":                                             "needs a log on Redis, which holds the leases",
 		"--inventory=d.yml --owner=static --members=2 --member-index=0":                         "can't share an embedded log",

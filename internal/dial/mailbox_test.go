@@ -64,6 +64,13 @@ func (p *posted) all() []string {
 	return slices.Clone(p.got)
 }
 
+// counts are how many are open, and were at most.
+func (p *posted) counts() (open, most int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.open, p.most
+}
+
 func status(code int) (*post.Reply, error) { return &post.Reply{Status: code}, nil }
 
 // byPost is an engine for POSTs in a bubble of time.
@@ -96,8 +103,8 @@ func TestPostsComeInOrderAndOneAtATime(t *testing.T) {
 		}
 		synctest.Wait()
 		equal(t, p.all(), "t 1000-1 0", "t 1000-2 1", "t 1000-3 2", "t 1000-4 3", "t 1000-5 4")
-		if p.most != 1 || p.last.Extra.Get("Downlink-Generation") != "7" || p.last.Extra.Get("Downlink-Member") != "member-1" {
-			t.Errorf("%d at a time, with %v", p.most, p.last.Extra)
+		if _, most := p.counts(); most != 1 || p.last.Extra.Get("Downlink-Generation") != "7" || p.last.Extra.Get("Downlink-Member") != "member-1" {
+			t.Errorf("%d at a time, with %v", most, p.last.Extra)
 		}
 		time.Sleep(keepEvery)
 		synctest.Wait()
@@ -227,10 +234,7 @@ func TestAPostThatOutlastsItsLeaseIsCut(t *testing.T) {
 					r.renew(10 * time.Second)
 				}
 				time.Sleep(2 * time.Second)
-				p.mu.Lock()
-				open := p.open
-				p.mu.Unlock()
-				if (open == 1) != renewed {
+				if open, _ := p.counts(); (open == 1) != renewed {
 					t.Errorf("%d are under way", open)
 				}
 				close(p.gate)
@@ -373,8 +377,8 @@ func TestPostsOfManyDevices(t *testing.T) {
 			r.publish(fmt.Sprint("d", i), "quick")
 		}
 		time.Sleep(time.Second)
-		if n := len(p.all()); n != 3+97 || p.most > 8 {
-			t.Errorf("%d posts within a second, %d at a time", n, p.most)
+		if _, most := p.counts(); len(p.all()) != 3+97 || most > 8 {
+			t.Errorf("%d posts within a second, %d at a time", len(p.all()), most)
 		}
 		time.Sleep(time.Minute)
 		if n := len(p.all()); n != 103 {
@@ -422,8 +426,8 @@ func TestTheQueueTakesALowerLimit(t *testing.T) {
 			r.publish(fmt.Sprint("d", i), "x")
 		}
 		synctest.Wait()
-		if p.open != 8 {
-			t.Errorf("%d are under way", p.open)
+		if open, _ := p.counts(); open != 8 {
+			t.Errorf("%d are under way", open)
 		}
 		limit.Store(2)
 		close(p.gate)
