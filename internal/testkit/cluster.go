@@ -58,6 +58,9 @@ func (c *Cluster) AwaitWell() {
 	c.await("the cluster is well", func(r *Redis) bool { return clusterInfo(r, "cluster_state") == "ok" })
 }
 
+// State is what a server calls the cluster: ok or fail.
+func (c *Cluster) State(r *Redis) string { return clusterInfo(r, "cluster_state") }
+
 // await waits until something holds for every server that runs.
 func (c *Cluster) await(what string, ok func(*Redis) bool) {
 	c.tb.Helper()

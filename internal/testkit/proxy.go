@@ -24,7 +24,17 @@ type Proxy struct {
 	delay   time.Duration     // before each piece of either direction
 	pace    time.Duration     // of a byte
 	edits   map[string]string // of what the server says
+	breach  *breach
 	closed  bool
+}
+
+// A breach parts what a client sends.
+type breach struct {
+	before, heard []byte
+	nth           int
+	act           func()
+	link          *link // on which it is; nil until then
+	open          bool  // the server has said what was waited for
 }
 
 // A link is one connection through the proxy.
@@ -106,6 +116,13 @@ func (p *Proxy) Rewrite(from, to string) {
 		p.tb.Fatalf("%q and %q differ in length", from, to)
 	}
 	p.change(func() { p.edits[from] = to })
+}
+
+// Part parts what a client sends in one piece before the nth place of a word,
+// once: only what stands before it passes. When the server has said something to
+// that, act runs, and the rest passes.
+func (p *Proxy) Part(before string, nth int, heard string, act func()) {
+	p.change(func() { p.breach = &breach{before: []byte(before), nth: nth, heard: []byte(heard), act: act} })
 }
 
 // Reset is Cut by a segment that throws away what is still under way, as a box
@@ -207,10 +224,52 @@ func (p *Proxy) pump(l *link, from, to net.Conn, fromClient bool) {
 		if err != nil || !p.linger(l, n) || !p.pass(l, buf[:n], fromClient) {
 			return
 		}
-		if _, err := to.Write(buf[:n]); err != nil {
+		first := 0
+		if fromClient {
+			first = p.parts(l, buf[:n])
+		}
+		if first > 0 {
+			if _, err := to.Write(buf[:first]); err != nil || !p.breached() {
+				return
+			}
+		}
+		if _, err := to.Write(buf[first:n]); err != nil {
 			return
 		}
 	}
+}
+
+// parts is how much of what a client says passes first; 0: nothing parts it.
+func (p *Proxy) parts(l *link, data []byte) (first int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.breach == nil || p.breach.link != nil {
+		return 0
+	}
+	for range p.breach.nth {
+		next := bytes.Index(data[first:], p.breach.before)
+		if next < 0 {
+			return 0
+		}
+		first += next + len(p.breach.before)
+	}
+	p.breach.link = l
+	return first - len(p.breach.before)
+}
+
+// breached waits for the server's word and acts; false once the link is cut.
+func (p *Proxy) breached() bool {
+	p.mu.Lock()
+	b := p.breach
+	for !b.open && !b.link.cut {
+		p.changed.Wait()
+	}
+	ok := b.open
+	p.mu.Unlock()
+	if ok {
+		b.act()
+	}
+	return ok
 }
 
 // linger takes the time that n bytes take; false once the link is cut.
@@ -237,6 +296,10 @@ func (p *Proxy) pass(l *link, data []byte, fromClient bool) bool {
 		l.said = append(l.said[:0], data...)
 	} else {
 		p.sent += int64(len(data))
+		if b := p.breach; b != nil && b.link == l && bytes.Contains(data, b.heard) {
+			b.open = true
+			p.changed.Broadcast()
+		}
 		for from, to := range p.edits {
 			copy(data, bytes.ReplaceAll(data, []byte(from), []byte(to)))
 		}

@@ -132,5 +132,11 @@ func (k *look) hand(reply rueidis.RedisResult, conn link) {
 
 // stored reports whether nothing of a round failed.
 func stored(replies []rueidis.RedisResult) bool {
-	return !slices.ContainsFunc(replies, func(r rueidis.RedisResult) bool { return r.Error() != nil })
+	return !slices.ContainsFunc(replies, func(r rueidis.RedisResult) bool {
+		if r.Error() != nil {
+			return true
+		}
+		inner, err := r.ToArray() // of a transaction
+		return err == nil && slices.ContainsFunc(inner, func(m rueidis.RedisMessage) bool { return m.Error() != nil })
+	})
 }

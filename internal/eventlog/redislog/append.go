@@ -17,9 +17,9 @@ import (
 )
 
 // Append stores a batch in one pipeline: an XADD for each event, or one script
-// for an idempotent Append. IDs come from Redis's clock, and nothing is
-// trimmed. It repeats nothing by itself: an answer that got lost may have
-// been a success.
+// for an idempotent Append; where a device has several they are a transaction.
+// IDs come from Redis's clock, and nothing is trimmed. It repeats nothing by
+// itself: an answer that got lost may have been a success.
 func (l *Log) Append(ctx context.Context, batch []eventlog.Append) []eventlog.Result {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
@@ -59,10 +59,8 @@ type pipe struct {
 	// Owned by the caller, lent to the combiner from submit until done.
 	node  *node
 	ctx   context.Context // has a deadline
+	takes []take          // from submit on, those of a unit stand together
 	cmds  []rueidis.Completed
-	takes []take // one for each command from first on
-	once  []onceCall
-	first int
 	bytes int       // of the events, about
 	began time.Time // when it was submitted
 
@@ -72,16 +70,19 @@ type pipe struct {
 
 	// Owned by the combiner until done is closed; nil if the caller was it.
 	done    chan struct{}
-	replies []rueidis.RedisResult
-	conn    link // over which they came
-	lacking bool // the replicas don't have it
+	replies []rueidis.RedisResult // to cmds
+	conn    link                  // over which they came
+	lacking bool                  // the replicas don't have it
 	err     error
 }
 
-// A take says where a reply belongs: to one event of a result, or (onceReply)
-// to all of it.
+// A take is a command that stores, and where its reply belongs: to one event of
+// a result, or (onceReply) to all of it.
 type take struct {
+	cmd    rueidis.Completed
 	shard  *shard
+	device string // that it is for; "" if there are several
+	joined bool   // it is one unit with the take before it
 	result *eventlog.Result
 	event  int
 }
@@ -91,18 +92,11 @@ const onceReply = -1
 // mostFields is how many words the fields of an entry are at most.
 const mostFields = 12
 
-// A onceCall is the script of an idempotent Append, in case the server doesn't
-// know the script yet.
-type onceCall struct {
-	at         int // index of its take
-	keys, args []string
-}
-
 func newPipe(ctx context.Context, n *node, appends int) *pipe {
 	p := &pipe{node: n, ctx: ctx}
-	p.cmds, p.takes = p.oneCmd[:0], p.oneTake[:0]
+	p.takes = p.oneTake[:0]
 	if appends > 1 {
-		p.cmds, p.takes = make([]rueidis.Completed, 0, appends), make([]take, 0, appends)
+		p.takes = make([]take, 0, appends)
 	}
 	return p
 }
@@ -113,8 +107,7 @@ func (p *pipe) add(s *shard, a *eventlog.Append, result *eventlog.Result, window
 			var room [1 + mostFields]string // on the stack: the command copies it
 			args := fields(append(room[:0], "*"), &a.Events[i])
 			p.bytes += len(a.Events[i].Payload)
-			p.cmds = append(p.cmds, p.node.client.B().Arbitrary("XADD").Keys(s.stream).Args(args...).Build())
-			p.takes = append(p.takes, take{s, result, i})
+			p.takes = append(p.takes, take{p.node.client.B().Arbitrary("XADD").Keys(s.stream).Args(args...).Build(), s, deviceOf(a.Events[i : i+1]), false, result, i})
 		}
 		return
 	}
@@ -125,19 +118,13 @@ func (p *pipe) add(s *shard, a *eventlog.Append, result *eventlog.Result, window
 		entry := fields(nil, &a.Events[i])
 		args = append(append(args, strconv.Itoa(len(entry))), entry...)
 	}
-	p.once = append(p.once, onceCall{at: len(p.takes), keys: keys, args: args})
-	p.cmds = append(p.cmds, appendScript.bySHA(p.node.client.B(), keys, args))
-	p.takes = append(p.takes, take{s, result, onceReply})
+	cmd := appendScript.bySHA(p.node.client.B(), keys, args).Pin() // the server may not know it
+	p.takes = append(p.takes, take{cmd, s, deviceOf(a.Events), false, result, onceReply})
 }
 
 // submit sends the commands with whatever else is on its way to the server.
 func (p *pipe) submit(alone bool) {
-	if len(p.once) > 0 && len(p.cmds) > 1 {
-		// Taught afterwards, an idempotent Append would be stored behind what
-		// follows it here, out of the batch's order.
-		p.cmds = slices.Insert(p.cmds, 0, appendScript.load(p.node.client.B()))
-		p.first = 1
-	}
+	p.arrange()
 	if p.takes[0].shard.home.atlas.cluster {
 		pin(p.cmds)
 	}
@@ -150,9 +137,10 @@ func (p *pipe) finish(ctx context.Context) {
 	replies, err := p.node.appends.await(ctx, p)
 	if err == nil {
 		conn = p.conn
-		replies = p.teach(ctx, replies[p.first:])
+		p.settle(ctx, replies)
+	} else {
+		p.takes[0].shard.home.heed(nil, err)
 	}
-	replies, err = p.pursue(ctx, replies, err)
 	for i, t := range p.takes {
 		reply := rueidis.NewErrorResult(err)
 		if err == nil {
@@ -169,85 +157,38 @@ func (p *pipe) finish(ctx context.Context) {
 	}
 }
 
-// pursue sends again what wasn't executed because its shard is served by
-// another server, group by group. Whatever of a group was executed behind it
-// stands already: then it isn't sent, or it would come out of the batch's order.
-func (p *pipe) pursue(ctx context.Context, replies []rueidis.RedisResult, err error) ([]rueidis.RedisResult, error) {
-	for i := range p.takes {
-		h := p.takes[i].shard.home
-		if err != nil || h.atlas.locator == nil {
-			h.heed(nil, err)
-			return replies, err
-		}
-		h.heed(replies[i:i+1], nil)
-		if _, elsewhere := directionOf(replies[i].Error()); !elsewhere {
-			continue
-		}
-		var cmds []rueidis.Completed
-		var at []int
-		for k := i; k < len(p.takes); k++ {
-			if p.takes[k].shard.home != h {
-				continue
+// settle sends again what was not executed because the server didn't know the
+// script (it was restarted since, or this is the first time), or because the
+// shard is served by another one. It changes replies.
+func (p *pipe) settle(ctx context.Context, replies []rueidis.RedisResult) {
+	for from, to := range p.units() {
+		unit, own := p.takes[from:to], replies[from:to]
+		h := unit[0].shard.home
+		send := transact(scripted(unit))
+		var err error
+		if all(own, noScript) {
+			var again []rueidis.RedisResult
+			if again, err = send(ctx, p.node, false, commands(unit)...); err == nil {
+				copy(own, again)
 			}
-			if _, elsewhere := directionOf(replies[k].Error()); !elsewhere {
-				at = nil
-				break
+		}
+		h.heed(own, err)
+		if err == nil && all(own, elsewhere) {
+			err = h.pursue(ctx, send, h.at.Load(), commands(unit), own)
+		}
+		for i := range own {
+			if err != nil {
+				own[i] = rueidis.NewErrorResult(err)
 			}
-			cmds, at = append(cmds, p.cmds[p.first+k]), append(at, k)
-		}
-		if len(at) == 0 {
-			continue
-		}
-		p.repeat(ctx, h, cmds, at, replies)
-	}
-	return replies, err
-}
-
-// repeat sends the commands of one home again.
-func (p *pipe) repeat(ctx context.Context, h *home, cmds []rueidis.Completed, at []int, replies []rueidis.RedisResult) {
-	results := make([]rueidis.RedisResult, len(at))
-	for i, k := range at {
-		results[i] = replies[k]
-	}
-	err := h.pursue(ctx, storing(callAppend), h.at.Load(), cmds, results)
-	for i, k := range at {
-		replies[k] = results[i]
-		if err != nil {
-			replies[k] = rueidis.NewErrorResult(err)
 		}
 	}
 }
 
-// teach sends the whole script where the server didn't know it, and so did
-// nothing: it was restarted since, or this is the first time. Behind an append
-// that failed nothing is sent, or it would come out of the batch's order: a
-// server that was loading its data has refused the first ones, and the script.
-func (p *pipe) teach(ctx context.Context, replies []rueidis.RedisResult) []rueidis.RedisResult {
-	var cmds []rueidis.Completed
-	var at []int
-	failed := slices.IndexFunc(replies, func(r rueidis.RedisResult) bool { return r.Error() != nil && !noScript(r.Error()) })
-	for _, o := range p.once {
-		switch {
-		case !noScript(replies[o.at].Error()):
-		case failed >= 0 && failed < o.at:
-			replies[o.at] = replies[failed]
-		default:
-			cmds = append(cmds, appendScript.whole(p.node.client.B(), o.keys, o.args))
-			at = append(at, o.at)
-		}
-	}
-	if len(cmds) == 0 {
-		return replies
-	}
-	again, err := p.node.store(ctx, callAppend, cmds...)
-	for i, where := range at {
-		if err != nil {
-			replies[where] = rueidis.NewErrorResult(err)
-			continue
-		}
-		replies[where] = again[i]
-	}
-	return replies
+// all reports whether a unit was refused in one way. It is unless the server
+// takes no transactions; then what was executed stands already, and nothing is
+// sent that would come behind it.
+func all(replies []rueidis.RedisResult, refused func(error) bool) bool {
+	return !slices.ContainsFunc(replies, func(r rueidis.RedisResult) bool { return !refused(r.Error()) })
 }
 
 // onceKey is where the record of an idempotency key is: in the stream's slot,

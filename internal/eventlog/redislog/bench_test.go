@@ -39,13 +39,11 @@ func BenchmarkAppend(b *testing.B) {
 	for _, publishers := range []int{procs, 20, 200} {
 		for _, size := range []int{1, 100} {
 			for _, once := range []bool{false, true} {
-				if once && size > 1 {
-					continue
-				}
 				b.Run(fmt.Sprintf("publishers=%d/batch=%d/once=%v", publishers, size, once), func(b *testing.B) {
-					l, _ := benchLog(b, nil)
+					l, r := benchLog(b, nil)
 					b.SetParallelism(publishers / procs)
 					var n atomic.Uint64
+					spent, served := processorTime(b), serverTime(b, r)
 					b.RunParallel(func(pb *testing.PB) {
 						for pb.Next() {
 							batch := make([]eventlog.Append, size)
@@ -65,6 +63,8 @@ func BenchmarkAppend(b *testing.B) {
 						}
 					})
 					b.ReportMetric(float64(n.Load())/b.Elapsed().Seconds(), "events/s")
+					b.ReportMetric(float64(processorTime(b)-spent)/float64(n.Load()), "cpu-ns/event")
+					b.ReportMetric(float64(serverTime(b, r)-served)/float64(n.Load()), "redis-ns/event")
 				})
 			}
 		}

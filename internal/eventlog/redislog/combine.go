@@ -201,10 +201,10 @@ func (c *combiner) over(pipes []*pipe) link {
 	return conn
 }
 
-// await returns a pipe's replies within ctx, and counts them.
+// await returns the replies to a pipe's takes within ctx, and counts them.
 func (c *combiner) await(ctx context.Context, p *pipe) (replies []rueidis.RedisResult, err error) {
 	if err = p.wait(ctx); err == nil {
-		replies = p.replies
+		replies = p.unpack()
 	}
 	if !errors.Is(err, eventlog.ErrClosed) {
 		c.node.metrics.observe(callAppend, time.Since(p.began), firstError(replies, err))

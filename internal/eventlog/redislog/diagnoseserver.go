@@ -160,10 +160,24 @@ func (d *diagnosis) permissions(ctx context.Context, n *node) {
 		}
 		missing, detail = append(missing, "+"+name), err.Error()
 	}
+	missing = append(missing, d.transactions(ctx, n)...)
 	if len(missing) > 0 {
 		d.problem(FoundPermission, n.addr, "the user lacks permissions for commands or for keys that begin with "+d.log.opts.Prefix+":",
 			"ACL SETUSER <name> ~"+d.log.opts.Prefix+":* "+strings.Join(missing, " ")+"; "+usersPage+" lists all", detail)
 	}
+}
+
+// transactions are tried by an empty one: between the two commands the connection
+// must be used by nobody else.
+func (d *diagnosis) transactions(ctx context.Context, n *node) (missing []string) {
+	b := n.client.B()
+	replies, err := n.doMulti(ctx, callCheck, b.Multi().Build(), b.Exec().Build())
+	for i := range replies {
+		if err == nil && replies[i].Error() != nil && strings.Contains(replies[i].Error().Error(), "NOPERM") {
+			missing = append(missing, []string{"+multi", "+exec"}[i])
+		}
+	}
+	return missing
 }
 
 // clock compares the server's clock with this machine's, in the middle of a

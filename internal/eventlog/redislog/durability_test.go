@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"downlink/internal/event"
 	"downlink/internal/eventlog"
@@ -293,7 +294,8 @@ func TestReplacedServerGoesOn(t *testing.T) {
 			}
 			told := report(first)
 			after.want("a device that was told", told, "a", "")
-			later := r.app("a") // by a gateway that is late
+			later := r.app("a")                                                            // by a gateway that is late
+			r.eventually(func() bool { return uint64(time.Now().UnixMilli()) > later.Ms }) // or the next one may have its ID
 			next := after.app("b")
 			again := report(later)
 			gone(t, replica, later)

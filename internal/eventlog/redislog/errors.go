@@ -14,6 +14,7 @@ func unavailable(err error) error { return fmt.Errorf("%w: %w", eventlog.ErrUnav
 // reply that may be different tomorrow is ErrUnavailable: the server is
 // loading, is a replica now, has run out of disk, or lacks a permission.
 func translateReply(text string) error {
+	text = refusal(text)
 	switch word, _, _ := strings.Cut(text, " "); {
 	case word == "OOM":
 		return fmt.Errorf("%w: Redis has reached maxmemory; raise it or shorten the window", eventlog.ErrFull)
@@ -28,6 +29,11 @@ func translateReply(text string) error {
 	default:
 		return unavailable(fmt.Errorf("Redis answered: %s", firstLine(text)))
 	}
+}
+
+// refusal is why a transaction was refused, if that is what the reply says.
+func refusal(text string) string {
+	return strings.TrimPrefix(text, "EXECABORT Transaction discarded because of: ")
 }
 
 // firstLine keeps a script's error from bringing its trace along.

@@ -99,7 +99,7 @@ func TestCluster(t *testing.T) {
 
 // leastRules are the permissions that a gateway needs of one server.
 const leastRules = "~pos-ev:* -@all +hello +ping +select +info +time +exists +unlink " +
-	"+xadd +xread +xrange +xtrim +xdel +xinfo|stream " +
+	"+xadd +xread +xrange +xtrim +xdel +xinfo|stream +multi +exec " +
 	"+hset +hget +hgetall +hlen +hmget +hscan +hdel +get +set +eval +evalsha +script|load"
 
 // TestUsersPage: the page for operators says what is tested here.

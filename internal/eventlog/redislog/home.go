@@ -39,21 +39,49 @@ func (h *home) node() *node { return h.at.Load().node }
 // b makes commands.
 func (h *home) b() rueidis.Builder { return h.node().client.B() }
 
-// A sender sends commands to a server, in one pipeline.
-type sender func(ctx context.Context, n *node, cmds ...rueidis.Completed) ([]rueidis.RedisResult, error)
+// A sender sends commands to a server, in one pipeline, and returns the reply to
+// each. With ask, it has the server execute them for a slot that is on its way
+// there.
+type sender func(ctx context.Context, n *node, ask bool, cmds ...rueidis.Completed) ([]rueidis.RedisResult, error)
 
 // asking sends commands that store nothing which has to outlive a failover.
 func asking(call callName) sender {
-	return func(ctx context.Context, n *node, cmds ...rueidis.Completed) ([]rueidis.RedisResult, error) {
-		return n.doMulti(ctx, call, cmds...)
+	return func(ctx context.Context, n *node, ask bool, cmds ...rueidis.Completed) ([]rueidis.RedisResult, error) {
+		results, err := n.doMulti(ctx, call, leave(n, ask, cmds)...)
+		return without(ask, results), err
 	}
 }
 
 // storing sends commands that store, as durably as the log is configured to.
 func storing(call callName) sender {
-	return func(ctx context.Context, n *node, cmds ...rueidis.Completed) ([]rueidis.RedisResult, error) {
-		return n.store(ctx, call, cmds...)
+	return func(ctx context.Context, n *node, ask bool, cmds ...rueidis.Completed) ([]rueidis.RedisResult, error) {
+		results, err := n.store(ctx, call, leave(n, ask, cmds)...)
+		return without(ask, results), err
 	}
+}
+
+// leave puts an ASKING before each command; without takes the replies to them
+// out again.
+func leave(n *node, ask bool, cmds []rueidis.Completed) []rueidis.Completed {
+	if !ask {
+		return cmds
+	}
+	out := make([]rueidis.Completed, 0, 2*len(cmds))
+	for _, c := range cmds {
+		out = append(out, n.client.B().Arbitrary("ASKING").Build(), c)
+	}
+	return out
+}
+
+func without(ask bool, results []rueidis.RedisResult) []rueidis.RedisResult {
+	if !ask {
+		return results
+	}
+	out := make([]rueidis.RedisResult, 0, len(results)/2)
+	for i := 1; i < len(results); i += 2 {
+		out = append(out, results[i])
+	}
+	return out
 }
 
 // do sends one command and names the call in the metrics.
@@ -98,7 +126,7 @@ func (h *home) through(ctx context.Context, send sender, cmds ...rueidis.Complet
 		pin(cmds)
 	}
 	s := h.at.Load()
-	results, err := send(ctx, s.node, cmds...)
+	results, err := send(ctx, s.node, false, cmds...)
 	if h.heed(results, err); err != nil || !h.atlas.cluster {
 		return results, err
 	}
@@ -129,7 +157,7 @@ func suspicious(err error) bool {
 	if !ok {
 		return true
 	}
-	switch word, _, _ := strings.Cut(reply.Error(), " "); word {
+	switch word, _, _ := strings.Cut(refusal(reply.Error()), " "); word {
 	case "READONLY", "MOVED", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "UNBLOCKED":
 		return true
 	}
@@ -184,22 +212,20 @@ func (h *home) pursue(ctx context.Context, send sender, s *seat, cmds []rueidis.
 
 // resend sends some of the commands again, and puts the replies in their place.
 func (h *home) resend(ctx context.Context, send sender, s *seat, way direction, cmds []rueidis.Completed, results []rueidis.RedisResult, again []int) error {
-	n := s.node
-	var all []rueidis.Completed
-	for _, i := range again {
-		if way.word == "ASK" {
-			n = h.atlas.visit(way.addr(s.node))
-			all = append(all, n.client.B().Arbitrary("ASKING").Build())
-		}
-		all = append(all, cmds[i])
+	n, ask := s.node, way.word == "ASK"
+	if ask {
+		n = h.atlas.visit(way.addr(s.node))
 	}
-	replies, err := send(ctx, n, all...)
+	some := make([]rueidis.Completed, len(again))
+	for k, i := range again {
+		some[k] = cmds[i]
+	}
+	replies, err := send(ctx, n, ask, some...)
 	if err != nil {
 		return err
 	}
-	each := len(all) / len(again)
 	for k, i := range again {
-		results[i] = replies[each*k+each-1]
+		results[i] = replies[k]
 	}
 	return nil
 }
@@ -236,6 +262,11 @@ func directionOf(err error) (direction, bool) {
 		return direction{word: words[0]}, true
 	}
 	return direction{}, false
+}
+
+func elsewhere(err error) bool {
+	_, ok := directionOf(err)
+	return ok
 }
 
 // addr completes an address without a host: it is then the host of who said it.

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -33,9 +34,12 @@ type node struct {
 	limit    time.Duration // of a call whose context has none
 	replicas int           // that must have what is stored; 0: nobody waits for them
 	metrics  *Metrics
+	logger   *slog.Logger
 	appends  *combiner       // nil until openAppends
 	base     context.Context // ends when the node is closed; its cause is what calls are told
 	stop     context.CancelCauseFunc
+
+	complained sync.Once // that it takes no transactions
 
 	fit fitness
 
@@ -48,7 +52,7 @@ type node struct {
 // newNode makes the client, which connects when it is first used, and anew for
 // each command while the server is away.
 func newNode(t target, opts *Options) *node {
-	n := &node{target: t, addr: t.addr, limit: opts.CallTimeout, replicas: opts.Replicas, metrics: opts.Metrics}
+	n := &node{target: t, addr: t.addr, limit: opts.CallTimeout, replicas: opts.Replicas, metrics: opts.Metrics, logger: opts.Logger}
 	n.base, n.stop = context.WithCancelCause(context.Background())
 	n.option = rueidis.ClientOption{
 		InitAddress: []string{t.addr},

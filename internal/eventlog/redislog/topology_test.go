@@ -15,7 +15,7 @@ import (
 	"downlink/internal/testkit"
 )
 
-// A pursuit appends to shard 0 all the time and reads it as a tail does:
+// A pursuit appends to shard 0 all the time, two at once, and reads it as a tail does:
 // whenever a read fails, it asks before it goes on.
 type pursuit struct {
 	testing.TB
@@ -77,14 +77,17 @@ func (p *pursuit) append(ctx context.Context) {
 	for i := 0; ctx.Err() == nil; i++ {
 		p.hush.Lock()
 		bounded, cancel := context.WithTimeout(ctx, 3*time.Second)
-		res := p.Append(bounded, []eventlog.Append{{Shard: shardAt, Events: []event.Event{{Target: "a", Type: "t", Payload: fmt.Sprint(i)}}}})[0]
+		one := eventlog.Append{Shard: shardAt, Events: []event.Event{{Target: "a", Type: "t", Payload: fmt.Sprint(i)}}}
+		results := p.Append(bounded, []eventlog.Append{one, one})
 		cancel()
 		p.hush.Unlock()
 		p.mu.Lock()
-		if res.Err == nil {
-			p.appended = append(p.appended, res.IDs[0])
-		} else if ctx.Err() == nil {
-			p.failed = append(p.failed, res.Err)
+		for _, res := range results {
+			if res.Err == nil {
+				p.appended = append(p.appended, res.IDs[0])
+			} else if ctx.Err() == nil {
+				p.failed = append(p.failed, res.Err)
+			}
 		}
 		p.mu.Unlock()
 		pause(ctx)
