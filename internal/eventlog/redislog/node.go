@@ -40,8 +40,7 @@ type node struct {
 	stop     context.CancelCauseFunc
 
 	complained sync.Once // that it takes no transactions
-
-	fit fitness
+	fit        fitness
 
 	// Guarded by mu.
 	mu     sync.Mutex
