@@ -80,6 +80,7 @@ var notLimits = map[string]string{
 	"frame.maxIDBytes":        "how long an ID can be",
 	"frame.most":              "the longest time that the wire's number holds",
 	"limits.most":             "cuts a text in an error message",
+	"rebalance.mostSaid":      "more streams than there can be descriptors",
 	"intake.most":             "cuts a text in an error message",
 	"intake.LinesBuffer":      "how much of a batch is read at once",
 	"redislog.inspectShards":  "what one script looks at, which the next one follows",
