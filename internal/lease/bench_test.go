@@ -3,7 +3,6 @@ package lease
 import (
 	"fmt"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -64,10 +63,12 @@ func BenchmarkRenewal(b *testing.B) {
 	})
 }
 
-// spent is how long the server has run scripts.
+// spent is the processor time that the server has used.
 func spent(r *testkit.Redis) time.Duration {
-	_, usec, _ := strings.Cut(r.Info("commandstats", "cmdstat_evalsha"), "usec=")
-	usec, _, _ = strings.Cut(usec, ",")
-	n, _ := strconv.ParseInt(usec, 10, 64)
-	return time.Duration(n) * time.Microsecond
+	sum := 0.0
+	for _, kind := range []string{"user", "sys"} {
+		n, _ := strconv.ParseFloat(r.Info("cpu", "used_cpu_"+kind+"_main_thread"), 64)
+		sum += n
+	}
+	return time.Duration(sum * float64(time.Second))
 }

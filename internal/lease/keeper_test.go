@@ -2,7 +2,6 @@ package lease
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"strings"
 	"testing"
@@ -22,7 +21,7 @@ func connect(tb testing.TB, url string, change func(*redislog.Options)) *redislo
 	tb.Helper()
 	o := redislog.Options{
 		URL: url, Shards: modelShards, Groups: 4,
-		Metrics: redislog.NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Metrics: redislog.NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler),
 	}
 	if change != nil {
 		change(&o)

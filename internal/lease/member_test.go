@@ -24,8 +24,7 @@ func all(n int) []int {
 func sole(t *testing.T, shards int, change func(*Options)) (*memory, *gateway) {
 	keeper := newMemory(shards)
 	g := start(t, keeper, "a", shards, change)
-	time.Sleep(modelTTL / 3)
-	synctest.Wait()
+	pass(modelTTL / 3)
 	if diff := cmp.Diff(all(shards), g.live()); diff != "" {
 		t.Fatalf("the only member doesn't have everything:\n%s\n%+v", diff, g.Status())
 	}
@@ -42,12 +41,11 @@ func TestDeadlineCountsFromBeforeTheCall(t *testing.T) {
 		if ahead := ends.Sub(l.Deadline); ahead < modelTTL/20 || ahead > modelTTL/10 {
 			t.Errorf("the lease ends %v before it does for the keeper", ahead)
 		}
-		time.Sleep(time.Until(l.Deadline))
-		synctest.Wait()
+		pass(time.Until(l.Deadline))
 		if l, ok := g.Lease(0); !ok || l.Live(time.Now()) {
 			t.Errorf("past the deadline: %+v, %v", l, ok)
 		}
-		time.Sleep(modelTTL)
+		pass(modelTTL)
 		if _, lets := g.note(); len(lets) > 0 {
 			t.Errorf("connections are let go of while the keeper is away: %v", lets)
 		}
@@ -56,8 +54,7 @@ func TestDeadlineCountsFromBeforeTheCall(t *testing.T) {
 		}
 		before, _ := g.note()
 		keeper.change(func() { delete(keeper.cut, g.who.Nonce) })
-		time.Sleep(modelTTL / 3)
-		synctest.Wait()
+		pass(modelTTL / 3)
 		after, lets := g.note()
 		if len(g.live()) != 2 || len(lets) > 0 || len(after) != len(before)+2 {
 			t.Errorf("after the outage: live %v, let %v, taken %v", g.live(), lets, after)
@@ -75,10 +72,9 @@ func TestShortOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		keeper, g := sole(t, 2, nil)
 		keeper.change(func() { keeper.cut[g.who.Nonce] = true })
-		time.Sleep(modelTTL / 2)
+		pass(modelTTL / 2)
 		keeper.change(func() { delete(keeper.cut, g.who.Nonce) })
-		time.Sleep(2 * modelTTL)
-		synctest.Wait()
+		pass(2 * modelTTL)
 		if took, lets := g.note(); len(took) != 2 || len(lets) > 0 || len(g.live()) != 2 {
 			t.Errorf("taken %v, let %v, live %v", took, lets, g.live())
 		}
@@ -97,16 +93,14 @@ func TestReleaseBeforeAcquire(t *testing.T) {
 		a.mu.Unlock()
 		b := start(t, keeper, "b", 8, func(o *Options) { o.Moves = 8 })
 		const theirs = 4
-		time.Sleep(2 * modelTTL)
-		synctest.Wait()
+		pass(2 * modelTTL)
 		if took, _ := b.note(); len(took) > 0 {
 			t.Errorf("b has taken %v while a was letting go", took)
 		}
 		if moving := a.Status().Moving; moving != theirs {
 			t.Errorf("%d shards are on the move, want %d", moving, theirs)
 		}
-		time.Sleep(8 * modelTTL)
-		synctest.Wait()
+		pass(8 * modelTTL)
 		if took, _ := b.note(); len(took) != theirs || len(b.live()) != theirs || len(a.live()) != 8-theirs || a.Status().Moving != 0 {
 			t.Errorf("in the end b took %v, a has %v, b %v", took, a.live(), b.live())
 		}
@@ -123,10 +117,10 @@ func TestFlapping(t *testing.T) {
 		keeper, a := sole(t, 8, nil)
 		for range 5 {
 			b := start(t, keeper, "b", 8, nil)
-			time.Sleep(modelTTL / 6)
+			pass(modelTTL / 6)
 			b.leave()
 		}
-		time.Sleep(modelTTL)
+		pass(modelTTL)
 		if _, lets := a.note(); len(lets) > 0 {
 			t.Errorf("a has let go of shards: %v", lets)
 		}
@@ -146,8 +140,7 @@ func TestHandover(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				keeper, a := sole(t, 8, nil)
 				b := start(t, keeper, "b", 8, nil)
-				time.Sleep(2 * modelTTL)
-				synctest.Wait()
+				pass(2 * modelTTL)
 				if len(a.live()) == 0 || len(a.live())+len(b.live()) != 8 {
 					t.Fatalf("a has %v, b %v", a.live(), b.live())
 				}
@@ -157,8 +150,7 @@ func TestHandover(t *testing.T) {
 				a.stop()
 				began, without := time.Now(), time.Duration(0)
 				for len(b.live()) < 8 {
-					time.Sleep(50 * time.Millisecond)
-					synctest.Wait()
+					pass(50 * time.Millisecond)
 					if c.crash {
 						without = time.Since(began)
 					} else if len(a.live())+len(b.live()) < 8 {
@@ -184,16 +176,14 @@ func TestFrozen(t *testing.T) {
 		keeper, a := sole(t, 4, nil)
 		old, _ := a.Lease(0)
 		keeper.change(func() { keeper.cut[a.who.Nonce] = true })
-		time.Sleep(modelTTL / 2)
+		pass(modelTTL / 2)
 		b := start(t, keeper, "b", 4, nil)
-		time.Sleep(2 * modelTTL)
-		synctest.Wait()
+		pass(2 * modelTTL)
 		if len(a.live()) > 0 || len(b.live()) != 4 || old.Live(time.Now()) {
 			t.Fatalf("a may write to %v, b to %v", a.live(), b.live())
 		}
 		keeper.change(func() { delete(keeper.cut, a.who.Nonce) })
-		time.Sleep(modelTTL / 6)
-		synctest.Wait()
+		pass(modelTTL / 6)
 		if _, lets := a.note(); !slices.Equal(lets, slices.Repeat([]Loss{LossTaken}, 4)) {
 			t.Errorf("a let go of %v", lets)
 		}
@@ -218,8 +208,7 @@ func TestNameTaken(t *testing.T) {
 		// One that has crashed has its name until its membership runs out.
 		keeper.change(func() { keeper.cut[a.who.Nonce] = true })
 		third := start(t, keeper, "a", 4, nil)
-		time.Sleep(2 * modelTTL)
-		synctest.Wait()
+		pass(2 * modelTTL)
 		if len(third.live()) != 4 {
 			t.Errorf("the third one has %v", third.live())
 		}
@@ -243,8 +232,7 @@ func TestOutranked(t *testing.T) {
 		l, _ := g.Lease(1)
 		g.Outranked(1, l.Generation+70_000)
 		g.Outranked(0, 1<<62)
-		time.Sleep(modelTTL / 5)
-		synctest.Wait()
+		pass(modelTTL / 5)
 		raised, _ := g.Lease(1)
 		other, _ := g.Lease(0)
 		if raised.Generation <= l.Generation+70_000 || other.Generation > uint64(time.Now().UnixMilli()) {

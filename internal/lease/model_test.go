@@ -140,7 +140,7 @@ func (w *world) pass(d time.Duration) {
 		synctest.Wait()
 		w.look()
 		if d > 0 {
-			time.Sleep(min(d, look))
+			pass(min(d, look))
 		}
 	}
 }

@@ -4,11 +4,11 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"io"
 	"log/slog"
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"downlink/internal/eventlog"
@@ -26,6 +26,12 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	goleak.VerifyTestMain(m)
+}
+
+// pass lets time go by in a bubble.
+func pass(d time.Duration) {
+	time.Sleep(d) //nolint:forbidigo // only ever called in a synctest bubble
+	synctest.Wait()
 }
 
 // A gateway is a member that only notes what it is told.
@@ -50,7 +56,7 @@ func start(tb testing.TB, keeper eventlog.LeaseKeeper, name string, shards int, 
 	g := &gateway{name: name, done: make(chan struct{}), ours: map[int]uint64{}, going: map[int]Loss{}}
 	o := Options{
 		Keeper: keeper, Name: name, Shards: shards, Owners: ring.Owners, Took: g.begin, Let: g.end,
-		Metrics: NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Metrics: NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler),
 	}
 	if change != nil {
 		change(&o)
