@@ -3,6 +3,7 @@ package redislog
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -192,6 +193,37 @@ func TestNobodyKnows(t *testing.T) {
 			after.want("a device that missed it", kept, "a", want)
 		})
 	}
+}
+
+// TestNobodyKnowsOfAStalePrimary: a gateway goes on storing at a primary that was
+// replaced, as in a partition, and dies before it can say so; the others had told
+// their devices before. By caution or not, the page admits, nobody is told of what
+// it has acknowledged; with replicas:1 it acknowledges nothing.
+func TestNobodyKnowsOfAStalePrimary(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	replica := r.replica()
+	kept := r.app("a")
+	r.redis.AwaitReplica()
+	opts := r.opts
+	opts.Replicas = 1
+	safe := open(t, opts)
+	r.redis.CutReplicas(replica)
+	after := r.promote(replica)
+	told := after.state().Head
+	after.want("a device from before", kept, "a", event.LogUncertain)
+	r.eventually(func() bool { return uint64(time.Now().UnixMilli()) > told.Ms })
+	lost := r.app("a")
+	refused := safe.Append(t.Context(), []eventlog.Append{{Events: []event.Event{{Target: "a", Type: "t", Payload: "p"}}}})[0]
+	if !errors.Is(refused.Err, eventlog.ErrNotReplicated) {
+		t.Errorf("with replicas:1 it was stored: %+v", refused)
+	}
+	if err := errors.Join(r.Close(), safe.Close()); err != nil {
+		t.Fatal(err)
+	}
+	r.redis.Kill9()
+	gone(t, replica, lost)
+	after.want("a device that was told before", told, "a", "")
 }
 
 // TestRawAppendLost: nobody but its producer has seen an entry that is lost
