@@ -118,7 +118,7 @@ func (h *holding) takeDoubts() []string {
 	for d := range h.doubts {
 		list = append(list, d)
 	}
-	clear(h.doubts)
+	h.doubts = make(map[string]struct{}) // a crowd's room isn't kept
 	return list
 }
 
