@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"strings"
 	"sync"
@@ -12,13 +13,19 @@ import (
 	"downlink/internal/testkit"
 )
 
+//nolint:gochecknoglobals // as every flag
+var (
+	rebalanceDevices = flag.Int("rebalance.devices", 60, "devices that one of three gateways has; a multiple of 3")
+	rebalanceRate    = flag.Int("rebalance.rate", 40, "rebalance_rate")
+)
+
 // TestRebalance: one gateway has all devices, because the two others came later.
 // It says what it would do; switched on, it lets its surplus go at the rate, nothing
 // is lost or repeated, and no device is without its stream for longer than it was told.
 func TestRebalance(t *testing.T) {
 	t.Parallel()
 	redis := testkit.StartRedis(t)
-	const devices, rate = 60, 40
+	devices, rate := *rebalanceDevices, *rebalanceRate
 	launch := func() *testkit.Gateway {
 		return program.StartGateway(t, args("--log", redis.URL(), "--rebalance-after", "1s", "--retry", "300ms")...)
 	}
@@ -40,7 +47,7 @@ func TestRebalance(t *testing.T) {
 		s := standing(t, first)
 		return s.State == "off" && s.Gateways == 3 && s.Surplus == devices-devices/3
 	})
-	if r := program.Run(t, "", "drain", "--show", "--backend", first.Backend); r.Code != 0 || !strings.Contains(r.Out, "it holds 40 more than each of 3 gateways") {
+	if r := program.Run(t, "", "drain", "--show", "--backend", first.Backend); r.Code != 0 || !strings.Contains(r.Out, fmt.Sprintf("it holds %d more than each of 3 gateways", devices-devices/3)) {
 		t.Errorf("downlink drain --show: %+v", r)
 	}
 	publishing, stop := context.WithCancel(ctx)
@@ -62,23 +69,30 @@ func TestRebalance(t *testing.T) {
 	took := time.Since(began)
 	stop()
 	t.Logf("%d events went through", ledger.Settle(t))
-	moved := 0.0
+	moved, held := 0.0, []float64{}
 	for _, g := range fleet {
+		held = append(held, g.Metric("sse_active_connections"))
 		moved += g.Metric(`downlink_session_ends_total{reason="rebalanced"}`)
 	}
 	all.mu.Lock()
-	longest, over, broken, back := all.longest, all.over, all.broken, len(all.back)
+	longest, over, broken, back, most := all.longest, all.over, all.broken, len(all.back), perSecond(all.back)
 	all.mu.Unlock()
-	t.Logf("%v moves in %v; the longest time without a stream %v, %v more than the device was told to wait", moved, took, longest, over)
-	if back != int(moved) || moved < devices/2 {
+	t.Logf("%v moves in %v, at most %d came back in a second; then there were %v; the longest time without a stream %v, %v more than the device was told to wait", moved, took.Round(100*time.Millisecond), most, held, longest, over)
+	if back != int(moved) || int(moved) < devices/2 {
 		t.Errorf("%d came back, %v were let go", back, moved)
 	}
-	if least := time.Duration(moved/rate/2) * time.Second; took < least {
+	if least := time.Duration(moved/float64(rate)/2) * time.Second; took < least {
 		t.Errorf("%v moves at %d a second took %v", moved, rate, took)
 	}
 	if over > 15*time.Second || broken > 0 { // others' tests run beside this one
 		t.Errorf("a device was without a stream for %v longer than it was told; %d streams ended in disorder", over, broken)
 	}
+	if status, body := testkit.Post(t, first.Backend+"/v1/drain", "application/json", "{}"); status != 202 {
+		t.Fatalf("POST /v1/drain: %d %s", status, body)
+	}
+	testkit.Eventually(t, "who goes isn't counted any more", func() bool {
+		return standing(t, first).State == "absent" && standing(t, fleet[1]).Gateways == 2
+	})
 }
 
 // A stand is how a gateway stands in its fleet, as it says itself.

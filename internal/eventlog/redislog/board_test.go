@@ -128,3 +128,28 @@ func TestBoardUnderFire(t *testing.T) {
 		return err == nil
 	})
 }
+
+// BenchmarkBoard: what a word costs Redis, by how many gateways there are.
+func BenchmarkBoard(b *testing.B) {
+	for _, gateways := range []int{3, 20, 100} {
+		b.Run(strconv.Itoa(gateways), func(b *testing.B) {
+			r := testkit.StartRedis(b)
+			l := open(b, testOptions(b, r))
+			name := func(i int) string { return fmt.Sprintf("%026d", i%gateways) }
+			for i := range gateways {
+				post(b, l, name(i), "2500 2500 0", longestNote)
+			}
+			r.Do("CONFIG", "RESETSTAT")
+			for i := 0; b.Loop(); i++ {
+				post(b, l, name(i), "2500 2500 0", longestNote)
+			}
+			stats := fmt.Sprint(r.Do("INFO", "commandstats"))
+			_, line, _ := strings.Cut(stats, "cmdstat_evalsha:")
+			_, each, _ := strings.Cut(line, "usec_per_call=")
+			each, _, _ = strings.Cut(each, ",")
+			if us, err := strconv.ParseFloat(each, 64); err == nil {
+				b.ReportMetric(us, "µs-of-redis/op")
+			}
+		})
+	}
+}
