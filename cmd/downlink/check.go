@@ -16,20 +16,22 @@ import (
 	"downlink/internal/metrics"
 )
 
-// checkCmd validates the configuration that serve would run with.
+// checkCmd validates the configuration that serve, or dial, would run with.
 type checkCmd struct {
 	config.Config `embed:""`
 
+	For     string `name:"for" enum:"serve,dial" default:"serve" help:"The command whose settings are checked: serve or dial."`
 	Connect bool `name:"connect" help:"Look at the Redis that holds the log, too, and say what is wrong with it and what to do. Nothing is written there."`
 	JSON    bool `name:"json" help:"With --connect: print what was found as JSON."`
 }
 
 // Run prints every effective value and its origin, or every problem.
 func (c *checkCmd) Run(loader *config.Loader, io console) error {
+	loader.As(c.For)
 	if err := loader.Check(&c.Config); err != nil {
 		return usage(fmt.Errorf("%w\nNothing was started", err))
 	}
-	files, err := gateway.CheckFiles(options(&c.Config, "", slog.New(slog.DiscardHandler)))
+	files, err := c.files(loader)
 	if err != nil {
 		return usage(fmt.Errorf("%w\nNothing was started", err))
 	}
@@ -47,13 +49,29 @@ func (c *checkCmd) Run(loader *config.Loader, io console) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	o := options(&c.Config, "", slog.New(slog.DiscardHandler))
-	o.Limits = limits.New(config.Limits(), loader.Limits(&c.Config)...)
-	fmt.Fprintln(io.err, "note:", gateway.DrainTerms(o)) //nolint:errcheck // nowhere else to complain
+	if c.For == config.Serve {
+		o := options(&c.Config, "", slog.New(slog.DiscardHandler))
+		o.Limits = limits.New(config.LimitsOf(config.Serve), loader.Limits(&c.Config)...)
+		fmt.Fprintln(io.err, "note:", gateway.DrainTerms(o)) //nolint:errcheck // nowhere else to complain
+	}
 	for _, w := range append(loader.Warnings(&c.Config), files...) {
 		fmt.Fprintln(io.err, "warning:", w) //nolint:errcheck // nowhere else to complain
 	}
 	return nil
+}
+
+// files reads every file that the settings name.
+func (c *checkCmd) files(loader *config.Loader) (warnings []string, err error) {
+	o := options(&c.Config, "", slog.New(slog.DiscardHandler))
+	if c.For == config.Serve {
+		return gateway.CheckFiles(o)
+	}
+	o.Limits = limits.New(config.LimitsOf(config.Dial), loader.Limits(&c.Config)...)
+	d, err := dialOptions(&c.Config)
+	if err != nil {
+		return nil, err
+	}
+	return gateway.CheckDialFiles(o, d)
 }
 
 // connectLimit bounds check --connect.

@@ -17,8 +17,13 @@ type dialCmd struct {
 }
 
 // Help is what stands under the first line.
-func (dialCmd) Help() string {
-	return `Three questions come first, because most networks don't need this:
+func (dialCmd) Help() string { return threeQuestions }
+
+// Help is the same: it is what is asked for a command's settings.
+func (dialRunCmd) Help() string { return threeQuestions }
+
+// threeQuestions lead most readers away.
+const threeQuestions = `Three questions come first, because most networks don't need this:
 
 1. Must the connection stay open? If devices can connect to you, it is "downlink serve" that you want: they connect, and no member has to own any. If they can't, but take a request each time, choose --owner none --transport post: POST /v1/push to any dialler goes straight to the device. There is no log, and nothing to take over when a dialler dies.
 
@@ -27,7 +32,6 @@ func (dialCmd) Help() string {
 3. How long may a device be without a connection? --owner ring moves the devices of a member that is gone to the others, after --lease-ttl and the time to dial them (--dials-per-second). "downlink plan ring" says how long that is.
 
 docs/concepts/dialling.md says what each combination guarantees and costs, row by row against serve.`
-}
 
 // dialRunCmd runs a dialler.
 type dialRunCmd struct {

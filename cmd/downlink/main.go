@@ -103,11 +103,12 @@ func newParser(cmds *commands, loader *config.Loader, io console) (*kong.Kong, *
 		return nil, nil, err
 	}
 	for _, command := range parser.Model.Leaves(false) {
-		settings := config.Serve
-		if command.Parent.Name == config.Dial {
-			settings = config.Dial
+		switch { // check is for both
+		case command.Parent.Name == config.Dial:
+			loader.Hide(command, config.Dial)
+		case command.Name == config.Serve:
+			loader.Hide(command, config.Serve)
 		}
-		loader.Hide(command, settings)
 	}
 	return parser, helped, nil
 }

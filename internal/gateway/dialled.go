@@ -120,3 +120,20 @@ func (g *Dialler) newPush() *push.Handler {
 		Wait: g.dial.PushWait, Metrics: g.dials.push, Logger: g.opts.Logger.With("part", "push"),
 	})
 }
+
+// CheckDialFiles is CheckFiles for a dialler: the inventory is read too, if it is a
+// file.
+func CheckDialFiles(o Options, d DialOptions) (warnings []string, err error) {
+	g := &Dialler{dial: d}
+	g.prepare(o)
+	g.dials = newDialInstruments(g.registry)
+	if err := g.openDevices(); err != nil {
+		return nil, err
+	}
+	defer g.closeDevices()
+	c, err := openCredentials(o, g.metrics)
+	if err != nil {
+		return nil, err
+	}
+	return c.troubles(), nil
+}

@@ -196,6 +196,11 @@ func (g *Dialler) stop() {
 	if f := g.flow.Load(); f != nil {
 		f.stop(g.opts.Logger)
 	}
+	g.closeDevices()
+}
+
+// closeDevices frees what openDevices made.
+func (g *Dialler) closeDevices() {
 	g.egress.Close()
 	if g.closeTable != nil {
 		g.closeTable()
