@@ -38,7 +38,7 @@ func (p *pipe) arrange() {
 		p.cmds = append(p.oneCmd[:0], p.takes[0].cmd)
 		return
 	}
-	slices.SortStableFunc(p.takes, func(a, b take) int { return a.shard.index - b.shard.index })
+	p.takes = byShard(p.takes)
 	for from := 0; from < len(p.takes); {
 		to := from + 1
 		for to < len(p.takes) && p.takes[to].shard == p.takes[from].shard {
@@ -55,6 +55,24 @@ func (p *pipe) arrange() {
 			p.cmds = enclose(p.cmds, p.node.client.B(), mixed(unit), commands(unit)...)
 		}
 	}
+}
+
+// byShard puts the takes of a shard together, and leaves their order as it is. It
+// sorts numbers: takes are large.
+func byShard(takes []take) []take {
+	order := make([]uint64, len(takes))
+	for i := range takes {
+		order[i] = uint64(takes[i].shard.index)<<32 | uint64(i) //nolint:gosec // neither is negative
+	}
+	if slices.IsSorted(order) {
+		return takes
+	}
+	slices.Sort(order)
+	out := make([]take, len(takes))
+	for i, k := range order {
+		out[i] = takes[uint32(k)] //nolint:gosec // the lower half
+	}
+	return out
 }
 
 // mostCompared is how many of a shard are looked at for a device that comes
@@ -84,7 +102,7 @@ func deviceOf(events []event.Event) string {
 
 // unpack gives each take the reply of its own command.
 func (p *pipe) unpack() []rueidis.RedisResult {
-	if len(p.takes) == 1 {
+	if len(p.cmds) == len(p.takes) {
 		return p.replies
 	}
 	out, rest := make([]rueidis.RedisResult, 0, len(p.takes)), p.replies
