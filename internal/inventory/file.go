@@ -5,10 +5,10 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"strings"
+
+	"downlink/internal/reload"
 )
 
 // maxListBytes is room for some hundred thousand devices; it keeps a wrong path
@@ -49,14 +49,9 @@ func (f *File) Name() string { return f.path }
 
 // Fetch reads the file.
 func (f *File) Fetch(context.Context) (*List, error) {
-	in, err := os.Open(f.path)
+	text, err := reload.File(f.path, maxListBytes)
 	if err != nil {
 		return nil, err
-	}
-	defer in.Close()
-	text, err := readAll(in)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", f.path, err)
 	}
 	return listOf(f.path, f.form, text, &f.used)
 }
@@ -72,12 +67,4 @@ func listOf(name string, f format, text []byte, used *[sha256.Size]byte) (*List,
 		return nil, fmt.Errorf("%s can't be used: %w", name, err)
 	}
 	return &List{Entries: entries, Used: func() { *used = sum }}, nil
-}
-
-func readAll(r io.Reader) ([]byte, error) {
-	text, err := io.ReadAll(io.LimitReader(r, maxListBytes+1))
-	if err == nil && len(text) > maxListBytes {
-		err = fmt.Errorf("it has more than %d bytes, which no inventory has", maxListBytes)
-	}
-	return text, err
 }

@@ -14,6 +14,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"downlink/internal/reload"
 )
 
 // HTTPOptions say where a list is fetched.
@@ -113,9 +115,12 @@ func (h *HTTP) fetch(ctx context.Context) (*List, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, err := readAll(resp.Body)
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxListBytes+1))
 	if err != nil {
 		return nil, err
+	}
+	if len(text) > maxListBytes {
+		return nil, fmt.Errorf("it answers with more than %d bytes, which no inventory has", maxListBytes)
 	}
 	list, err := listOf("its answer", form, text, &h.used)
 	if list == nil || err != nil {
@@ -150,17 +155,12 @@ func (h *HTTP) request(ctx context.Context) (*http.Request, error) {
 const maxTokenBytes = 16 << 10
 
 func readToken(path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxTokenBytes+1))
+	text, err := reload.File(path, maxTokenBytes)
 	if err != nil {
 		return "", err
 	}
 	token := strings.TrimSpace(string(text))
-	if token == "" || len(text) > maxTokenBytes || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return "", fmt.Errorf("%s doesn't hold one token: printable characters without spaces", path)
 	}
 	return token, nil

@@ -48,7 +48,7 @@ type Options struct {
 	// Nil: any number.
 	Most func() int
 	// MaxDrop is how many percent of the devices one reading may take away; see
-	// ErrDrop. Nil, or 100: all of them.
+	// ErrDrop. 0 means none; nil, or 100, all of them.
 	MaxDrop func() int
 	// Changed is told each change, after the inventory shows it, by one
 	// goroutine at a time. The first reading adds everything. It is not told
@@ -194,7 +194,7 @@ func (v *Inventory) permit(before, after *state, removed int) error {
 		return nil
 	}
 	had := len(before.devices)
-	if removed*100 <= had*percent || removed <= alwaysMay && len(after.devices) > 0 {
+	if removed*100 <= had*percent || percent > 0 && removed <= alwaysMay && len(after.devices) > 0 {
 		return nil
 	}
 	return fmt.Errorf("%w: %d of %d, and inventory_max_drop allows %d %%; if it is meant, raise that to 100 for a moment", ErrDrop, removed, had, percent)

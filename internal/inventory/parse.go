@@ -12,8 +12,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
-
-	"downlink/internal/strictjson"
 )
 
 // A format is how a list is written down.
@@ -68,20 +66,40 @@ func parseJSON(text []byte) ([]Entry, error) {
 	}
 	entries := make([]Entry, len(raw))
 	for i, object := range raw {
-		var d Device
-		err := strictjson.Read(object, members(&d, true))
-		entries[i] = Entry{Device: d, Err: err}
+		var d struct {
+			ID string `json:"id"`
+			row
+		}
+		err := decodeJSON(object, &d)
+		entries[i] = Entry{Device: d.device(d.ID), Err: err}
 	}
 	return entries, nil
 }
 
-func members(d *Device, withID bool) map[string]any {
-	m := map[string]any{memberURL: &d.URL, memberGroups: &d.Groups, memberCredential: &d.Credential}
-	if withID {
-		m[memberID] = &d.ID
-	}
-	return m
+// A row is a device without its ID, as it is written in JSON.
+type row struct {
+	URL        string   `json:"url"`
+	Groups     []string `json:"groups"`
+	Credential string   `json:"credential"`
 }
+
+func (r *row) device(id string) Device {
+	return Device{ID: id, URL: r.URL, Groups: r.Groups, Credential: r.Credential}
+}
+
+// decodeJSON reads one object. It refuses members that it doesn't know, because a
+// misspelt one would be a device without its groups, in silence; its error is
+// without what stands there.
+func decodeJSON(object []byte, into any) error {
+	in := json.NewDecoder(bytes.NewReader(object))
+	in.DisallowUnknownFields()
+	if err := in.Decode(into); err != nil || in.More() {
+		return errObject
+	}
+	return nil
+}
+
+var errObject = errors.New("it isn't an object with id, url, and any of groups and credential, and nothing else")
 
 // parseYAML reads a list of maps. A member that isn't known, or of another type,
 // is an error of the whole: the reader doesn't go on behind it.

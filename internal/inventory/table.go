@@ -3,8 +3,6 @@ package inventory
 import (
 	"context"
 	"hash/maphash"
-
-	"downlink/internal/strictjson"
 )
 
 // A Table is a source whose devices stand one by one in a store, such as a hash
@@ -39,10 +37,9 @@ func (t *Table) Fetch(ctx context.Context) (*List, error) {
 	}
 	entries := make([]Entry, 0, len(rows))
 	for id, object := range rows {
-		var d Device
-		err := strictjson.Read([]byte(object), members(&d, false))
-		d.ID = id
-		entries = append(entries, Entry{Device: d, Err: err})
+		var r row
+		err := decodeJSON([]byte(object), &r)
+		entries = append(entries, Entry{Device: r.device(id), Err: err})
 	}
 	return &List{Entries: entries, Used: func() { t.used, t.any = sum, true }}, nil
 }
