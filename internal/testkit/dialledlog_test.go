@@ -83,6 +83,31 @@ func TestCallFaults(t *testing.T) {
 	}
 }
 
+// TestPausesExcuseLittle: what was about to be written when the process was
+// stopped, and nothing else.
+func TestPausesExcuseLittle(t *testing.T) {
+	pause := Pause{Member: "a", From: at(5), To: at(12)}
+	for name, c := range map[string]struct {
+		member, id string
+		sent       float64
+		excused    bool
+	}{
+		"about to be written":       {"a", "1004900-0", 12.05, true},
+		"published while it slept":  {"a", "1005100-0", 12.05, false},
+		"written a while after":     {"a", "1004900-0", 13, false},
+		"by another":                {"b", "1004900-0", 12.05, false},
+		"before it was even frozen": {"a", "1004000-0", 4.5, false},
+	} {
+		calls := []Call{
+			{Member: c.member, Generation: 5, Came: at(0), Sent: []Sent{{at(c.sent), c.id}}},
+			{Member: "c", Generation: 6, Came: at(4)},
+		}
+		if faults := CallFaults(calls, 100*time.Millisecond, pause); (len(faults) == 0) != c.excused {
+			t.Errorf("%s: %q", name, faults)
+		}
+	}
+}
+
 func TestLongestWithout(t *testing.T) {
 	for name, c := range map[string]struct {
 		calls []Call

@@ -18,8 +18,12 @@ func TestDialRing(t *testing.T) {
 	f := startDialFleet(t, scaleOfDialling(), "websocket", "", func() *testkit.Proxy { return testkit.StartProxy(t, redis.Addr()) })
 	f.settled()
 	f.publish()
-	f.wantStill(f.during("nothing", nil, func() { <-time.After(f.ttl) }))
-	f.wantStill(f.during("SCRIPT FLUSH", nil, func() { redis.Do("SCRIPT", "FLUSH"); <-time.After(f.ttl) }))
+	if *dialFull {
+		f.wantStill(f.during("nothing", nil, func() { <-time.After(f.ttl) }))
+	}
+	f.wantStill(f.during("SCRIPT FLUSH", nil, func() { redis.Do("SCRIPT", "FLUSH"); <-time.After(f.ttl / 2) }))
+	f.wantQuick(f.during("a lease is deleted", nil, func() { redis.Do("DEL", "pos-ev:own:7"); <-time.After(f.ttl) }))
+	f.wantQuick(f.during("a lease is given to another", nil, func() { f.give(redis, 8) }))
 
 	victim := f.members[0]
 	f.wantQuick(f.during("kill", nil, func() { f.kill(victim) }))
@@ -34,6 +38,8 @@ func TestDialRing(t *testing.T) {
 	victim = f.members[1]
 	f.wantQuick(f.during("cut from Redis", victim, func() { f.hush(victim, true); victim.link.Stall(); <-time.After(f.ttl + f.ttl/2) }))
 	f.wantQuick(f.during("Redis is back for it", nil, func() { victim.link.Resume(); f.hush(victim, false) }))
+	victim = f.members[0]
+	f.wantQuick(f.during("its leases are held up, it reads on", victim, func() { f.withoutLeases(victim, 2*f.ttl) }))
 	f.wantStill(f.during("Redis away for everyone, 2 TTL", nil, func() { redis.Stop(); <-time.After(2 * f.ttl); redis.Cont(); <-time.After(f.ttl) }))
 
 	if *dialFull {
@@ -43,19 +49,40 @@ func TestDialRing(t *testing.T) {
 		f.wantShare(o, 4)
 		f.wantQuick(o)
 	}
-	roll := f.during("all three are exchanged", nil, func() {
-		for range 3 {
+	f.rollout()
+	f.judge()
+}
+
+// rollout exchanges all members, one after the other, as Kubernetes does.
+func (f *dialFleet) rollout() {
+	f.Helper()
+	all := len(f.members)
+	o := f.during(fmt.Sprintf("all %d are exchanged", all), nil, func() {
+		for range all {
 			f.launch()
 			f.settled()
 			f.terminate(f.members[0])
 			f.settled()
 		}
 	})
-	f.wantQuick(roll)
-	if roll.most > 2 {
-		t.Errorf("a device was dialled %d times in a rollout", roll.most)
+	f.wantQuick(o)
+	if o.most > 2 {
+		f.Errorf("a device was dialled %d times in a rollout", o.most)
 	}
-	f.judge()
+}
+
+// give writes another member's name into a lease, as somebody might by hand.
+func (f *dialFleet) give(redis *testkit.Redis, shard int) {
+	f.Helper()
+	key := fmt.Sprintf("pos-ev:own:%d", shard)
+	owner, _ := redis.Do("GET", key).(string)
+	for _, name := range f.names() {
+		if name != owner {
+			redis.Do("SET", key, name, "PX", fmt.Sprint(f.ttl.Milliseconds()))
+			break
+		}
+	}
+	<-time.After(f.ttl)
 }
 
 // wantShare holds the devices that moved against the share of one of n members.

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -55,11 +56,13 @@ type dialFleet struct {
 	ledger  *testkit.Ledger
 	devices *testkit.Dialled
 	args    []string
+	socket  bool   // the transport is websocket
 	redis   string // URL; the members come to it by links of their own, if link is set
 	link    func() *testkit.Proxy
 
 	mu      sync.Mutex
-	members []*dialMember // that run, the oldest first
+	pauses  []testkit.Pause // the last one may go on
+	members []*dialMember   // that run, the oldest first
 	begun   int
 	stop    func()
 }
@@ -76,7 +79,7 @@ type dialMember struct {
 func startDialFleet(t *testing.T, scale dialScale, transport, redis string, link func() *testkit.Proxy, more ...string) *dialFleet {
 	t.Helper()
 	ledger := testkit.NewLedger("dialled", scale.devices)
-	f := &dialFleet{T: t, dialScale: scale, ledger: ledger, devices: testkit.ServeDialled(t, ledger), redis: redis, link: link}
+	f := &dialFleet{T: t, dialScale: scale, ledger: ledger, devices: testkit.ServeDialled(t, ledger), socket: transport == "websocket", redis: redis, link: link}
 	scheme := map[string]string{"websocket": "ws", "post": "http"}[transport]
 	f.args = args(append([]string{
 		"--owner", "ring", "--transport", transport, "--inventory", f.devices.Inventory(scheme), "--dial-schemes", scheme, "--dial-allow", "127.0.0.0/8",
@@ -121,13 +124,18 @@ func (f *dialFleet) publish() (stop func()) {
 
 // backend is a member that takes events now.
 func (f *dialFleet) backend() string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	all := slices.DeleteFunc(slices.Clone(f.members), func(m *dialMember) bool { return m.quiet || !m.Started() })
+	all := slices.DeleteFunc(f.serving(), func(m *dialMember) bool { return !m.Started() })
 	if len(all) == 0 {
 		return "http://127.0.0.1:1"
 	}
 	return all[rand.IntN(len(all))].Backend
+}
+
+// serving are the members that run and aren't held up.
+func (f *dialFleet) serving() []*dialMember {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(f.members), func(m *dialMember) bool { return m.quiet })
 }
 
 func (f *dialFleet) hush(m *dialMember, quiet bool) {
@@ -144,35 +152,54 @@ func (f *dialFleet) drop(m *dialMember) {
 }
 
 func (f *dialFleet) names() (names []string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, m := range f.members {
-		if !m.quiet {
-			names = append(names, m.name)
-		}
+	for _, m := range f.serving() {
+		names = append(names, m.name)
 	}
 	return names
 }
 
-// settled waits until each device has an owner, and each member its part.
+// settled waits until every member that runs finds that each shard has the owner
+// that it should have, and, with WebSockets, until each device has a connection
+// from one of them.
 func (f *dialFleet) settled() {
 	f.Helper()
 	names := f.names()
 	testkit.Eventually(f.T, fmt.Sprintf("%v share all devices", names), func() bool {
-		held := make(map[string]int)
-		for _, owner := range f.devices.Owners() {
-			held[owner]++
+		if f.socket {
+			for _, owner := range f.devices.Owners() {
+				if !slices.Contains(names, owner) {
+					return false
+				}
+			}
 		}
-		if len(held) != len(names) {
+		return f.agreed(names)
+	})
+}
+
+// agreed asks the members who is there and what is on its way.
+func (f *dialFleet) agreed(names []string) bool {
+	f.Helper()
+	for _, m := range f.serving() {
+		if !m.Started() {
 			return false
 		}
-		for _, name := range names {
-			if held[name] < f.dialScale.devices/len(names)/2 {
+		var status struct {
+			Moving  int
+			Members []struct{ Name string }
+		}
+		if code, text := testkit.Get(f.T, m.Backend+"/v1/dial"); code != 200 || json.Unmarshal([]byte(text), &status) != nil {
+			f.Fatalf("%s says %d %s of its shards", m.name, code, text)
+		}
+		if status.Moving > 0 || len(status.Members) != len(names) {
+			return false
+		}
+		for _, other := range status.Members {
+			if !slices.Contains(names, other.Name) {
 				return false
 			}
 		}
-		return true
-	})
+	}
+	return true
 }
 
 // An outcome is what the devices saw of a fault.
@@ -239,7 +266,7 @@ func (f *dialFleet) judge() {
 				refused++
 			}
 		}
-		for _, fault := range testkit.CallFaults(log, f.slack) {
+		for _, fault := range testkit.CallFaults(log, f.slack, f.pauses...) {
 			if n++; n < 10 {
 				f.Errorf("device %d: %s", i, fault)
 			}
@@ -267,10 +294,27 @@ func (f *dialFleet) terminate(m *dialMember) {
 func (f *dialFleet) freeze(m *dialMember, d time.Duration) {
 	f.hush(m, true)
 	m.Stop()
+	f.pauses = append(f.pauses, testkit.Pause{Member: m.name, From: time.Now().Add(20 * time.Millisecond)})
 	<-time.After(d)
 }
 
 func (f *dialFleet) thaw(m *dialMember) {
+	f.pauses[len(f.pauses)-1].To = time.Now()
 	m.Cont()
 	f.hush(m, false)
+}
+
+// withoutLeases lets a member renew no lease for a while, though what is
+// published goes on reaching it: it has something to send, and mustn't.
+func (f *dialFleet) withoutLeases(m *dialMember, d time.Duration) {
+	f.Helper()
+	held, until := 0, time.Now().Add(d)
+	for time.Now().Before(until) {
+		held += m.link.StallThose(":own:")
+		<-time.After(20 * time.Millisecond)
+	}
+	m.link.Resume()
+	if held == 0 {
+		f.Errorf("%s has renewed no lease in %v", m.name, d)
+	}
 }
