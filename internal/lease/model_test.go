@@ -236,3 +236,50 @@ func (w *world) part() {
 		}
 	})
 }
+
+// TestOutageForAll: whenever the keeper goes away for everybody, and for however
+// long, nobody lets go of anything.
+func TestOutageForAll(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		members := rapid.IntRange(1, 5).Draw(rt, "members")
+		before := time.Duration(rapid.IntRange(0, int(modelTTL)).Draw(rt, "before"))
+		outage := time.Duration(rapid.IntRange(0, int(4*modelTTL)).Draw(rt, "outage"))
+		var fails []string
+		synctest.Test(t, func(t *testing.T) {
+			w := &world{t: t, keeper: newMemory(modelShards)}
+			for i := range members {
+				w.do(step{What: "come", Who: i})
+			}
+			w.pass(4 * modelTTL)
+			lets := w.lets()
+			pass(before)
+			for i := range members {
+				w.set(w.seats[i], true, false)
+			}
+			w.pass(outage)
+			for i := range members {
+				w.set(w.seats[i], false, false)
+			}
+			w.pass(3 * modelTTL)
+			if now := w.lets(); now != lets {
+				w.fail("%d shards were let go of, %d before", now, lets)
+			}
+			w.end()
+			fails = w.fails
+		})
+		if len(fails) > 0 {
+			rt.Fatalf("%d failures; the first: %s", len(fails), fails[0])
+		}
+	})
+}
+
+// lets is how many shards were let go of so far.
+func (w *world) lets() (n int) {
+	for _, g := range w.seats {
+		if g != nil {
+			_, lets := g.note()
+			n += len(lets)
+		}
+	}
+	return n
+}
