@@ -108,19 +108,17 @@ func (c *call) finished() error {
 	return nil
 }
 
-// writeAll writes what was taken from the session, as long as the lease lives.
+// writeAll writes what was taken from the session, as long as the lease lives. The
+// rest waits for another one.
 func (c *call) writeAll(l lease.Lease) error {
 	for len(c.frames) > 0 {
-		if !l.Live(time.Now()) {
-			return nil // the rest waits for another lease
-		}
 		if l.Generation > c.said {
-			if err := c.write(l, risen(l)); err != nil {
+			if wrote, err := c.write(l, risen(l)); !wrote {
 				return err
 			}
 			c.said = l.Generation
 		}
-		if err := c.write(l, c.frames[0]); err != nil {
+		if wrote, err := c.write(l, c.frames[0]); !wrote {
 			return err
 		}
 		c.socket.holding.engine.opts.Metrics.events.Inc()
@@ -130,27 +128,27 @@ func (c *call) writeAll(l lease.Lease) error {
 	return nil
 }
 
-// write sends one message while the lease lives: one that can't be written whole
-// before it ends, without being renewed, ends the call.
-func (c *call) write(l lease.Lease, text []byte) error {
+// write sends one message if the lease lives, and reports whether it did. One that
+// can't be written whole before the lease ends, without being renewed, ends the call.
+func (c *call) write(l lease.Lease, text []byte) (wrote bool, err error) {
+	if !l.Live(time.Now()) {
+		return false, nil
+	}
 	limit := c.socket.holding.engine.opts.WriteTimeout * time.Duration(1+len(text)/stretch)
 	ctx, stop := c.socket.holding.guard(c.socket.cut, l, limit)
 	defer stop()
 	if err := c.ws.Write(ctx, websocket.MessageText, text); err != nil {
-		if cause := context.Cause(ctx); cause != nil {
-			return cause
-		}
-		return err
+		return false, cmp.Or(context.Cause(ctx), err)
 	}
-	return nil
+	return true, nil
 }
 
 // keepAlive tells the shard's position if it has moved, and asks for a sign of life
 // in any case. Without a lease it does only that.
 func (c *call) keepAlive(l lease.Lease, live bool) error {
-	if live && l.Live(time.Now()) {
+	if live {
 		if at, moved := c.session.Advance(); moved {
-			if err := c.write(l, frame.AppendPositionJSON(nil, at)); err != nil {
+			if _, err := c.write(l, frame.AppendPositionJSON(nil, at)); err != nil {
 				return err
 			}
 		}

@@ -1,6 +1,7 @@
 package dial
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -9,8 +10,10 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"downlink/internal/event"
+	"downlink/internal/lease"
 	"downlink/internal/session"
 )
 
@@ -98,6 +101,20 @@ func TestWithoutALeaseThereArePingsOnly(t *testing.T) {
 	r.renew(time.Hour)
 	if got := c.messages(t, 5); got[4] != `{"id":"1000-3","type":"t","data":"waits again"}` {
 		t.Errorf("renewed, without a new generation: %q", got)
+	}
+}
+
+// TestAWriteRefusesALeaseThatHasLapsed, whoever hands it over: there is no
+// connection here that it could use.
+func TestAWriteRefusesALeaseThatHasLapsed(t *testing.T) {
+	c := &call{frames: [][]byte{[]byte("x")}}
+	dead := lease.Lease{Generation: 7, Deadline: time.Now().Add(-time.Millisecond)}
+	if err := c.writeAll(dead); err != nil || len(c.frames) != 1 || c.said != 0 {
+		t.Errorf("%v, %d frames wait, generation %d was said", err, len(c.frames), c.said)
+	}
+	m := &mailbox{item: &session.Delivery{}}
+	if _, err := m.post(dead); err != errLapsed {
+		t.Errorf("a POST: %v", err)
 	}
 }
 
@@ -287,6 +304,63 @@ func TestADeviceThatSendsNoPongIsGone(t *testing.T) {
 	r.take(7, time.Hour)
 	silent.call(1) // it was given up, and tried again
 	close(stop)
+}
+
+// TestAWriteThatOutlastsItsLeaseIsCut, and one whose lease is renewed isn't before
+// the device has taken nothing for too long.
+func TestAWriteThatOutlastsItsLeaseIsCut(t *testing.T) {
+	for end, renewed := range map[End]bool{Lapsed: false, Stalled: true} {
+		t.Run(string(end), func(t *testing.T) {
+			t.Parallel()
+			const large = 16 << 20
+			r := newRig(t, WebSocket, func(o *Options) {
+				if renewed {
+					o.WriteTimeout = time.Second / (1 + large/stretch)
+				}
+			})
+			d := newDevice(t, `{"hello":{"cursor":"1000-0"}}`)
+			stop := make(chan struct{})
+			d.server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+				ws, err := websocket.Accept(w, req, &websocket.AcceptOptions{Subprotocols: []string{Subprotocol}})
+				if err != nil {
+					return
+				}
+				_ = ws.Write(req.Context(), websocket.MessageText, []byte(d.hello))
+				<-stop // it reads nothing
+				_ = ws.CloseNow()
+			})
+			defer close(stop)
+			r.list("a", d.url())
+			r.take(7, time.Hour)
+			until(t, "the call", func() bool { return r.dials(Opened) == 1 })
+			r.renew(2 * time.Second)
+			r.publish("a", strings.Repeat("x", large))
+			if renewed {
+				r.renew(time.Hour)
+			}
+			until(t, "its end", func() bool { return testutil.ToFloat64(r.metrics.ends.WithLabelValues(string(end))) > 0 })
+		})
+	}
+}
+
+func TestAnotherSubprotocolIsLeft(t *testing.T) {
+	r := newRig(t, WebSocket, nil)
+	d := newDevice(t, "")
+	ended := make(chan error, 100)
+	d.server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		ws, err := websocket.Accept(w, req, nil)
+		if err != nil {
+			return
+		}
+		_, _, err = ws.Read(context.Background())
+		ended <- err
+	})
+	r.list("a", d.url())
+	r.take(7, time.Hour)
+	if err := <-ended; websocket.CloseStatus(err) != websocket.StatusProtocolError {
+		t.Errorf("it ended with %v", err)
+	}
+	until(t, "it is counted", func() bool { return r.dials(FailedAnswer) > 0 })
 }
 
 func TestMaxConnections(t *testing.T) {
