@@ -8,12 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"hash"
-	"io"
 	"net/http"
-	"os"
 	"strings"
 
 	"github.com/goccy/go-yaml"
+
+	"downlink/internal/reload"
 )
 
 type digest = [sha256.Size]byte
@@ -211,15 +211,7 @@ func (r *reader) read(path string) ([]byte, error) {
 	if path == "" {
 		return nil, nil
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
-	if err == nil && len(text) > maxFileBytes {
-		err = fmt.Errorf("%s has more than %d bytes", path, maxFileBytes)
-	}
+	text, err := reload.File(path, maxFileBytes)
 	if err != nil {
 		return nil, err
 	}

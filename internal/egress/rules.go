@@ -136,13 +136,8 @@ func inner(a netip.Addr) []netip.Addr {
 	b := a.As16()
 	last := netip.AddrFrom4([4]byte(b[12:]))
 	switch {
-	case localNAT64.Contains(a): // its operator chooses where the address stands (RFC 6052 §2.2)
-		return []netip.Addr{
-			last,
-			netip.AddrFrom4([4]byte{b[6], b[7], b[9], b[10]}),
-			netip.AddrFrom4([4]byte{b[7], b[9], b[10], b[11]}),
-			netip.AddrFrom4([4]byte{b[9], b[10], b[11], b[12]}),
-		}
+	case localNAT64.Contains(a):
+		return localInner(b)
 	case sixToFour.Contains(a):
 		return []netip.Addr{netip.AddrFrom4([4]byte(b[2:6]))}
 	case teredo.Contains(a):
@@ -157,6 +152,22 @@ func inner(a netip.Addr) []netip.Addr {
 		return []netip.Addr{last}
 	}
 	return nil
+}
+
+// localInner are the addresses that one of a site's own NAT64 may mean: its
+// operator chooses where in it they stand (RFC 6052 §2.2). Where nothing but
+// zeros stands, none does.
+func localInner(b [16]byte) []netip.Addr {
+	var out []netip.Addr
+	for _, v4 := range [][4]byte{{b[6], b[7], b[9], b[10]}, {b[7], b[9], b[10], b[11]}, {b[9], b[10], b[11], b[12]}, [4]byte(b[12:])} {
+		if v4[0] != 0 {
+			out = append(out, netip.AddrFrom4(v4))
+		}
+	}
+	if len(out) == 0 {
+		out = append(out, netip.AddrFrom4([4]byte(b[12:])))
+	}
+	return out
 }
 
 // isatap reports whether an address' last half is ISATAP's (RFC 5214 §6.1).

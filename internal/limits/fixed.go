@@ -30,10 +30,31 @@ func fixedLimits() []Definition {
 	rows = append(rows, requestLimits()...)
 	rows = append(rows, credentialLimits()...)
 	rows = append(rows, workLimits()...)
+	rows = append(rows, dialLimits()...)
 	for i := range rows {
 		rows[i].Change = Fixed
 	}
 	return rows
+}
+
+// dialLimits are those of a dialler.
+func dialLimits() []Definition {
+	return []Definition{
+		{Name: "devices_per_push", Source: "push.MaxDevices", Default: 1000, Unit: "devices", Help: "Devices that one push may list.", Reached: "400 with the problem too-many-devices. Send several requests, or NDJSON."},
+		{Name: "push_in_flight_per_call", Source: "push.perCallMost", Default: 256, Unit: "pushes", Help: "Devices of one request, or lines of a batch, that are pushed to at the same time.", Reached: "The others of the request wait for those; other requests don't."},
+		{Name: "push_waiting_per_device", Source: "push.maxWaiting", Default: 16, Unit: "pushes", Help: "Pushes that wait for their turn at one device.", Reached: "429 with the problem device-busy; nothing was sent."},
+		{Name: "push_body_extra_bytes", Source: "push.bodyRest", Default: 1 << 20, Unit: "bytes", Help: "Room in a push request's body, or a batch's line, beyond six times max_event_bytes (a text can be six times as long in JSON).", Reached: "413 with the problem body-too-large."},
+		{Name: "tracestate_bytes", Source: "push.maxStateBytes", Default: 512, Unit: "bytes", Help: "Length of a tracestate header that is passed on with a push.", Reached: "It isn't passed on; traceparent is."},
+		{Name: "inventory_bytes", Source: "inventory.maxListBytes redislog.maxDevicesBytes", Default: 64 << 20, Unit: "bytes", Help: "Size of an inventory, as it is read.", Reached: "The inventory is refused, and the one before it stays in use."},
+		{Name: "inventory_url_bytes", Source: "inventory.maxURLBytes", Default: 2048, Unit: "bytes", Help: "Length of a device's URL.", Reached: "The entry is passed over (downlink_inventory_invalid_entries)."},
+		{Name: "inventory_groups_per_device", Source: "inventory.maxGroups", Default: 64, Unit: "groups", Help: "Groups of one device in the inventory.", Reached: "As for inventory_url_bytes."},
+		{Name: "credential_name_bytes", Source: "inventory.maxCredentialBytes egress.maxCredentialBytes", Default: 128, Unit: "bytes", Help: "Length of a credential's name, in the inventory and in device_credentials_file.", Reached: "The entry of the inventory is passed over; the file of credentials is refused, and the one before it stays in use."},
+		{Name: "inventory_redirects", Source: "inventory.maxRedirects", Default: 5, Unit: "redirects", Help: "Redirects that are followed to an inventory.", Reached: "The reading fails, and the inventory before it stays in use."},
+		{Name: "inventory_token_bytes", Source: "inventory.maxTokenBytes", Default: 16 << 10, Unit: "bytes", Help: "Size of inventory_token_file.", Reached: "The reading fails, and the inventory before it stays in use."},
+		{Name: "device_credentials_file_bytes", Source: "egress.maxFileBytes", Default: 16 << 20, Unit: "bytes", Help: "Size of device_credentials_file, of device_ca_file, and of each file that the former names.", Reached: "The file is refused, and what was read before stays in use."},
+		{Name: "device_addresses", Source: "egress.maxAddresses", Default: 8, Unit: "addresses", Help: "Addresses of a device's name that are tried.", Reached: "The others aren't tried."},
+		{Name: "device_answer_header_bytes", Source: "egress.maxHeaderBytes", Default: 16 << 10, Unit: "bytes", Help: "Header of a device's answer to a POST, or to the beginning of a WebSocket.", Reached: "The connection is closed: the answer counts as none."},
+	}
 }
 
 // contractLimits are what docs/protocol.md promises to every client.
