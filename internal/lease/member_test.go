@@ -246,6 +246,39 @@ func TestOutranked(t *testing.T) {
 	})
 }
 
+// TestClockBehind: a keeper that has lost everything, and whose clock is behind,
+// gives no lower generation to who has had a higher one.
+func TestClockBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		keeper, g := sole(t, 2, nil)
+		before, _ := g.Lease(0)
+		keeper.change(func() {
+			keeper.behind = time.Hour
+			clear(keeper.leases)
+			clear(keeper.records)
+		})
+		pass(modelTTL / 2)
+		if now, ok := g.Lease(0); !ok || now.Generation != before.Generation+1 {
+			t.Errorf("%+v became %+v", before, now)
+		}
+		b := start(t, keeper, "b", 2, nil)
+		pass(modelTTL)
+		keeper.change(func() {
+			keeper.cut[b.who.Nonce] = true
+			clear(keeper.leases)
+			clear(keeper.records)
+		})
+		pass(2 * modelTTL)
+		if took, _ := g.note(); len(g.live()) != 2 || took[len(took)-1].Generation <= before.Generation {
+			t.Errorf("%+v, and then %+v", before, took)
+		}
+		g.leave()
+		g.check(t)
+		keeper.change(func() { delete(keeper.cut, b.who.Nonce) })
+		b.leave()
+	})
+}
+
 // TestLetIsBounded: a Let that takes too long is told to end, and a keeper that
 // is away doesn't keep a member from leaving.
 func TestLetIsBounded(t *testing.T) {

@@ -22,7 +22,7 @@ type memory struct {
 	members map[string]memoryMember
 	cut     map[string]bool // neither asked nor answered
 	deaf    map[string]bool // asked, but never answered
-	calls   int             // of Leases
+	behind  time.Duration   // of its clock; only generations tell
 }
 
 type memoryLease struct {
@@ -84,7 +84,6 @@ func (m *memory) Leases(ctx context.Context, who eventlog.Claimant, asks []event
 	if err := m.fault(ctx, who.Nonce); err != nil {
 		return nil, err
 	}
-	m.calls++
 	states := make([]eventlog.LeaseState, len(asks))
 	for i, a := range asks {
 		states[i] = m.lease(who, a)
@@ -113,7 +112,7 @@ func (m *memory) lease(who eventlog.Claimant, a eventlog.LeaseAsk) eventlog.Leas
 	case a.Want == eventlog.LeaseKeep && mine && r.generation == a.Held && a.Floor <= a.Held:
 		m.leases[a.Shard] = memoryLease{who.Name, now.Add(who.TTL)}
 	case a.Want != eventlog.LeaseLook && (mine || !there):
-		r.generation = max(r.generation+1, a.Held+1, a.Floor+1, uint64(now.UnixMilli()))
+		r.generation = max(r.generation+1, a.Held+1, a.Floor+1, uint64(now.Add(-m.behind).UnixMilli()))
 		r.nonce, r.ttl, r.past = who.Nonce, who.TTL, r.past.Taken(who.Name, r.generation)
 		l, mine = memoryLease{who.Name, now.Add(who.TTL)}, true
 		m.records[a.Shard], m.leases[a.Shard] = r, l

@@ -237,12 +237,13 @@ func (w *world) part() {
 	})
 }
 
-// TestOutageForAll: whenever the keeper goes away for everybody, and for however
-// long, nobody lets go of anything.
+// TestOutageForAll: whenever the keeper goes away for everybody, for however long,
+// and in whatever order members reach it again, nobody lets go of anything.
 func TestOutageForAll(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		members := rapid.IntRange(1, 5).Draw(rt, "members")
 		before := time.Duration(rapid.IntRange(0, int(modelTTL)).Draw(rt, "before"))
+		late := rapid.IntRange(0, members-1).Draw(rt, "late") // so many come back later than the others
 		outage := time.Duration(rapid.IntRange(0, int(4*modelTTL)).Draw(rt, "outage"))
 		var fails []string
 		synctest.Test(t, func(t *testing.T) {
@@ -258,6 +259,10 @@ func TestOutageForAll(t *testing.T) {
 			}
 			w.pass(outage)
 			for i := range members {
+				w.set(w.seats[i], i < late, false)
+			}
+			w.pass(modelTTL * 2 / 5)
+			for i := range late {
 				w.set(w.seats[i], false, false)
 			}
 			w.pass(3 * modelTTL)
