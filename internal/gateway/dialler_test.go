@@ -2,15 +2,19 @@ package gateway
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -252,6 +256,57 @@ func TestARingOfDiallers(t *testing.T) {
 			}
 			if s := b.status(t); s.Member != "b" || s.Owner != Ring || len(s.Members) != 1 {
 				t.Errorf("it says %+v", s)
+			}
+		})
+	}
+}
+
+// TestTLSAndCredentials: a device is checked by the authorities in a file, and is
+// shown a token and a client certificate; its groups are those of the inventory.
+func TestTLSAndCredentials(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	ca := testkit.NewAuthority(t, "devices")
+	testkit.WriteCertificates(t, dir+"/ca.pem", ca.Cert)
+	ca.Issue("the-centre", nil).Write(t, dir, "centre")
+	ca.Issue("a device", func(c *x509.Certificate) {
+		c.ExtKeyUsage, c.IPAddresses = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, []net.IP{net.IPv4(127, 0, 0, 1)}
+	}).Write(t, dir, "device")
+	own, err := tls.LoadX509KeyPair(dir+"/device.pem", dir+"/device-key.pem")
+	if err != nil {
+		t.Fatal(err)
+	}
+	trusted := x509.NewCertPool()
+	trusted.AddCert(ca.Cert)
+	testkit.Put(t, dir+"/credentials.yml", fmt.Appendf(nil, "- {name: shop, bearer: token-of-the-shop, cert_file: %s/centre.pem, key_file: %s/centre-key.pem}\n", dir, dir))
+	for transport, scheme := range map[Transport]string{dial.WebSocket: "wss", dial.Post: "https"} {
+		t.Run(string(transport), func(t *testing.T) {
+			t.Parallel()
+			f := &fleet{got: make(map[string][]string), last: make(map[string]string), calls: make(map[string]int)}
+			var shown, who atomic.Value
+			f.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				shown.Store(r.Header.Get("Authorization"))
+				who.Store(r.TLS.PeerCertificates[0].Subject.CommonName)
+				f.serve(w, r)
+			}))
+			f.TLS = &tls.Config{Certificates: []tls.Certificate{own}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: trusted, MinVersion: tls.VersionTLS12}
+			f.StartTLS()
+			t.Cleanup(f.Close)
+			list := dir + "/" + scheme + ".yml"
+			testkit.Put(t, list, fmt.Appendf(nil, "- {id: a, url: %q, groups: [store-7], credential: shop}\n", strings.Replace(f.URL, "https", scheme, 1)+"/a"))
+			o := testDial(Static, transport, list)
+			o.Egress.Schemes, o.Egress.CAFile, o.Egress.CredentialsFile = []string{scheme}, dir+"/ca.pem", dir+"/credentials.yml"
+			d := startDialler(t, testOptions(t, "file:"+t.TempDir()), o)
+			d.publish(t, "@store-7", "1")
+			testkit.Eventually(t, "the group's event, or a resync after it", func() bool {
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				return f.last["a"] != ""
+			})
+			d.publish(t, "@store-7", "2")
+			testkit.Eventually(t, "the group's second event", func() bool { got := f.has("a"); return len(got) > 0 && got[len(got)-1] == "2" })
+			if shown.Load() != "Bearer token-of-the-shop" || who.Load() != "the-centre" {
+				t.Errorf("shown were %q and %q", shown.Load(), who.Load())
 			}
 		})
 	}
