@@ -21,6 +21,7 @@ type Proxy struct {
 	sent    int64 // bytes that came from the server
 	links   map[*link]struct{}
 	all     bool              // new connections are held up too
+	unsaid  []byte            // who says it is held up; nil: nobody
 	delay   time.Duration     // before each piece of either direction
 	pace    time.Duration     // of a byte
 	edits   map[string]string // of what the server says
@@ -87,10 +88,16 @@ func (p *Proxy) StallThose(word string) (held int) {
 	return held
 }
 
+// StallSaying holds up each connection, new ones too, once its client says a word,
+// and before the server hears it.
+func (p *Proxy) StallSaying(word string) {
+	p.change(func() { p.unsaid = []byte(word) })
+}
+
 // Resume lets everything flow that was held up.
 func (p *Proxy) Resume() {
 	p.change(func() {
-		p.all = false
+		p.all, p.unsaid = false, nil
 		for l := range p.links {
 			l.held = false
 		}
@@ -294,6 +301,7 @@ func (p *Proxy) pass(l *link, data []byte, fromClient bool) bool {
 	defer p.mu.Unlock()
 	if fromClient {
 		l.said = append(l.said[:0], data...)
+		l.held = l.held || p.unsaid != nil && bytes.Contains(data, p.unsaid)
 	} else {
 		p.sent += int64(len(data))
 		if b := p.breach; b != nil && b.link == l && bytes.Contains(data, b.heard) {

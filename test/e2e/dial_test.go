@@ -39,7 +39,11 @@ func TestDialRing(t *testing.T) {
 	f.wantQuick(f.during("cut from Redis", victim, func() { f.hush(victim, true); victim.link.Stall(); <-time.After(f.ttl + f.ttl/2) }))
 	f.wantQuick(f.during("Redis is back for it", nil, func() { victim.link.Resume(); f.hush(victim, false) }))
 	victim = f.members[0]
-	f.wantQuick(f.during("its leases are held up, it reads on", victim, func() { f.withoutLeases(victim, 2*f.ttl) }))
+	o = f.during("its leases are held up, it reads on", victim, func() { f.withoutLeases(victim, 2*f.ttl) })
+	f.wantQuick(o)
+	if o.redialled == 0 {
+		t.Error("no lease was lost though none was renewed")
+	}
 	f.wantStill(f.during("Redis away for everyone, 2 TTL", nil, func() { redis.Stop(); <-time.After(2 * f.ttl); redis.Cont(); <-time.After(f.ttl) }))
 
 	if *dialFull {
