@@ -154,6 +154,9 @@ func (p *page) gateway(h heard) {
 func (p *page) session(s explain.Session, r *explain.Report) {
 	p.line("  %s for %s, since %s, from %s, %s", s.Kind, age(r.Time.Sub(s.Since)), clock(s.Since, r.Time), visible(orNone(s.Address)), visible(s.Protocol))
 	p.line("    cursor      %s: %s", orNone(visible(s.Cursor)), howFar(s))
+	if s.Conflated > 0 {
+		p.line("    conflated   %d events weren't sent: newer ones of their keys were, or will be", s.Conflated)
+	}
 	if len(s.Groups) > 0 {
 		p.line("    groups      %s", visible(strings.Join(s.Groups, ", ")))
 	}

@@ -24,7 +24,7 @@ const maxInput = 6 * (64 << 20)
 type publishCmd struct {
 	Device  []string      `placeholder:"ID" sep:"none" help:"Device to send to; may be repeated. * is every device, @NAME a group."`
 	Type    string        `placeholder:"T" help:"Type of the event."`
-	Key     string        `placeholder:"K" help:"Conflation key: events with one key make older ones needless. It is stored; this version delivers every event all the same."`
+	Key     string        `placeholder:"K" help:"Conflation key: of events with one key for one target a device that is behind is sent only the newest."`
 	Idem    string        `placeholder:"K" help:"Idempotency key, to make a second run harmless. Without it each run has a key of its own."`
 	NDJSON  bool          `name:"ndjson" help:"Read events from standard input, one JSON object a line, and print one answer a line."`
 	Timeout time.Duration `default:"30s" help:"How long one request may take."`

@@ -99,7 +99,7 @@ func revocation(by eventlog.Revocation) *Revocation {
 func describe(v session.View, m shard.View, position event.ID) Session {
 	s := Session{
 		Kind: "stream", Since: v.Since, Address: v.Address, Protocol: v.Protocol, Credential: v.Credential,
-		Groups: m.Groups, State: m.State, Pending: v.Pending, PendingBytes: v.Bytes,
+		Groups: m.Groups, State: m.State, Pending: v.Pending, PendingBytes: v.Bytes, Conflated: v.Spared,
 		Behind: Behind{Events: v.Pending + m.Missing, More: m.Older},
 	}
 	if v.JSON {

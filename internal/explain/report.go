@@ -58,6 +58,9 @@ type Session struct {
 	Behind       Behind     `json:"behind"`
 	Pending      int        `json:"pending"` // events in memory that wait for the connection
 	PendingBytes int        `json:"pending_bytes"`
+	// Conflated is how many events it wasn't sent because newer ones of their keys
+	// made them needless.
+	Conflated uint32 `json:"conflated,omitempty"`
 }
 
 // Behind is what a session hasn't been sent yet.

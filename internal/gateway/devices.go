@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"fmt"
 	"net/http"
 	"os"
 	"strings"
@@ -68,10 +69,18 @@ func (f *flow) noteOrigin(r *http.Request) {
 
 func (f *flow) noteEnd(s *session.Session) {
 	v := s.View()
-	f.trail.Note(s.Device(), false, trail.Entry{Kind: trail.Ended, Word: string(v.Ended), Address: v.Address, Since: v.Since})
+	f.trail.Note(s.Device(), false, trail.Entry{Kind: trail.Ended, Word: string(v.Ended), Detail: leftOut(v.Spared), Address: v.Address, Since: v.Since})
 }
 
 func (f *flow) notePoll(s *session.Session) {
 	v := s.View()
-	f.trail.Note(s.Device(), false, trail.Entry{Kind: trail.Polled, Word: string(v.Ended), Address: v.Address})
+	f.trail.Note(s.Device(), false, trail.Entry{Kind: trail.Polled, Word: string(v.Ended), Detail: leftOut(v.Spared), Address: v.Address})
+}
+
+// leftOut says what conflation has spared a session; nothing if it hasn't.
+func leftOut(events uint32) string {
+	if events == 0 {
+		return ""
+	}
+	return fmt.Sprintf("left out %d events for newer ones of their keys", events)
 }

@@ -63,7 +63,7 @@ func TestPendingIsAQueue(t *testing.T) {
 				for range rapid.IntRange(1, 20).Draw(t, "n") {
 					id = id.Next()
 					room = len(want) < 40
-					if s.Offer(&shard.Message{ID: id, Type: "t"}) != room {
+					if taken, replaced := s.Offer(&shard.Message{ID: id, Type: "t"}); taken != room || replaced {
 						t.Fatalf("with %d pending an offer is taken or not, want %v", len(want), room)
 					}
 					if room {
@@ -115,5 +115,5 @@ func benchMember(t *rapid.T) *shard.Member {
 
 type nobody struct{}
 
-func (nobody) Offer(*shard.Message) bool                    { return true }
+func (nobody) Offer(*shard.Message) (taken, replaced bool)  { return true, false }
 func (nobody) Resync(event.Reason, event.ID, time.Duration) {}

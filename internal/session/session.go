@@ -2,12 +2,13 @@
 // cursor, and how it ends. It is a passive state machine: a shard offers
 // messages, a driver takes frames, and nothing in here waits, reads a clock or
 // owns a goroutine, so that the driver under it can be exchanged. Its
-// invariant: it never skips. What it can't hold it refuses, and reads again
-// from the log.
+// invariant: it never skips but for what a pending newer event of the same key
+// makes needless. What it can't hold it refuses, and reads again from the log.
 package session
 
 import (
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -91,20 +92,38 @@ func (s *Session) Attach(to *shard.Shard, groups []string, start shard.Start) er
 	return nil
 }
 
-// Offer takes a message from the shard if there is room (shard.Subscriber).
-func (s *Session) Offer(m *shard.Message) bool {
+// Offer takes a message from the shard if there is room, which the one that it
+// replaces gives back (shard.Subscriber).
+func (s *Session) Offer(m *shard.Message) (taken, replaced bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	size := m.Size()
-	full := len(s.pending) >= s.opts.MaxPending() || s.bytes+size > s.opts.MaxBytes()
-	if full && len(s.pending) > 0 {
+	old := s.replacedLocked(m)
+	count, bytes, size := len(s.pending), s.bytes, m.Size()
+	if old >= 0 {
+		count, bytes = count-1, bytes-s.pending[old].Size()
+	}
+	full := count >= s.opts.MaxPending() || bytes+size > s.opts.MaxBytes()
+	if full && count > 0 {
 		s.behind = true
-		return false
+		return false, false
+	}
+	if old >= 0 {
+		// Whoever reads on from the cursor of what stands between gets m.
+		s.pending = slices.Delete(s.pending, old, old+1)
 	}
 	s.holdLocked(m)
-	s.bytes += size
+	s.bytes = bytes + size
 	s.sink.Wake()
-	return true
+	return true, old >= 0
+}
+
+// replacedLocked finds the pending message that m makes needless; -1 if there is
+// none. There is never more than one.
+func (s *Session) replacedLocked(m *shard.Message) int {
+	if !m.Keyed() {
+		return -1
+	}
+	return slices.IndexFunc(s.pending, m.Replaces)
 }
 
 // holdLocked keeps a message. One alone, which is what mostly comes, costs no

@@ -42,6 +42,7 @@ type View struct {
 	Bytes    int      // their size in memory
 	Oldest   event.ID // of what is pending; zero without
 	Resync   bool     // a resync waits for the sink
+	Spared   uint32   // events that newer ones of their keys made needless: shard.Member.Spared
 	Ended    EndReason
 	JSON     bool // see Options
 }
@@ -64,6 +65,9 @@ func (s *Session) View() View {
 		v.Credential = s.facts.credential.Value()
 	}
 	v.Ended = s.Ended()
+	if s.member != nil {
+		v.Spared = s.member.Spared() // without our lock: the shard's comes first
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v.Cursor, v.Pending, v.Bytes, v.Resync = s.cursor, len(s.pending), s.bytes, s.resync != nil

@@ -20,9 +20,9 @@ var benchPayload = strings.Repeat("x", 300)
 // sink takes everything and keeps nothing.
 type sink struct{ taken int }
 
-func (s *sink) Offer(*Message) bool {
+func (s *sink) Offer(*Message) (taken, replaced bool) {
 	s.taken++
-	return true
+	return true, false
 }
 
 func (s *sink) Resync(event.Reason, event.ID, time.Duration) {}

@@ -81,9 +81,11 @@ func TestMessageBytes(t *testing.T) {
 }
 
 // TestHotWindowIsCountedTruly holds the count against the heap, for events that
-// nobody here wants and for events whose frames are kept encoded.
+// nobody here wants, for events whose frames are kept encoded, and for events of
+// which each has a key of its own.
 func TestHotWindowIsCountedTruly(t *testing.T) {
-	for _, shared := range []bool{false, true} {
+	for _, what := range []string{"alone", "shared", "keyed"} {
+		shared := what == "shared"
 		for _, size := range []int{30, 300, 3000, 30_000} {
 			g := benchGateway(4 << 20)
 			if shared {
@@ -99,13 +101,15 @@ func TestHotWindowIsCountedTruly(t *testing.T) {
 				if shared {
 					target = event.Broadcast
 				}
-				g.Dispatch([]eventlog.Entry{{ID: id, Event: event.Event{
-					Target: target, Type: strings.Clone("order.push"), Payload: strings.Repeat("x", size),
-				}}})
+				e := event.Event{Target: target, Type: strings.Clone("order.push"), Payload: strings.Repeat("x", size)}
+				if what == "keyed" {
+					e.Key = fmt.Sprint("price:", i)
+				}
+				g.Dispatch([]eventlog.Entry{{ID: id, Event: e}})
 			}
 			used, counted := liveHeap()-before, g.hot.bytes
 			if ratio := float64(used) / float64(counted); ratio < 0.85 || ratio > 1.15 {
-				t.Errorf("payloads of %d bytes, shared %v: %d bytes are counted, %d in use (%.2f)", size, shared, counted, used, ratio)
+				t.Errorf("payloads of %d bytes, %s: %d bytes are counted, %d in use (%.2f)", size, what, counted, used, ratio)
 			}
 			runtime.KeepAlive(g)
 		}
@@ -115,7 +119,7 @@ func TestHotWindowIsCountedTruly(t *testing.T) {
 // encoder is a subscriber that has every frame encoded.
 type encoder struct{ sink }
 
-func (*encoder) Offer(m *Message) bool { return len(m.Frame()) > 0 }
+func (*encoder) Offer(m *Message) (taken, replaced bool) { return len(m.Frame()) > 0, false }
 
 func liveHeap() int64 {
 	var m runtime.MemStats

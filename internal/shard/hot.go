@@ -13,11 +13,12 @@ type hot struct {
 	entries []*Message
 	head    int                 // entries[head:] are in the window
 	index   map[string]*Message // the newest message of each target; the others hang behind it
+	topics  topics
 	bytes   int
 	row     row
 }
 
-func newHot() hot { return hot{index: make(map[string]*Message)} }
+func newHot() hot { return hot{index: make(map[string]*Message), topics: make(topics)} }
 
 // reset empties the window; it begins anew after floor.
 func (h *hot) reset(floor event.ID) {
@@ -25,11 +26,15 @@ func (h *hot) reset(floor event.ID) {
 	h.floor = floor
 }
 
-// add appends the newest message and lets the oldest go while the window is
-// over limit bytes: all of them, if the newest alone is larger than that.
-func (h *hot) add(m *Message, limit int) {
+// add appends the newest message, which has a conflation key or an empty one, and
+// lets the oldest go while the window is over limit bytes: all of them, if the
+// newest alone is larger than that.
+func (h *hot) add(m *Message, key string, limit int) {
 	h.entries = append(h.entries, m)
 	h.bytes += m.Size()
+	if key != "" {
+		h.enter(m, key)
+	}
 	if !m.faulty {
 		if m.prev = h.index[m.Target]; m.prev != nil {
 			m.prev.next = m
@@ -41,11 +46,25 @@ func (h *hot) add(m *Message, limit int) {
 	}
 }
 
+// enter makes m the newest message of its topic.
+func (h *hot) enter(m *Message, key string) {
+	t, made := h.topics.at(m.Target, key)
+	if made {
+		h.bytes += t.size()
+	}
+	t.newest = m.ID
+	m.topic = t
+}
+
 func (h *hot) evict() {
 	m := h.entries[h.head]
 	h.entries[h.head] = nil
 	h.head++
 	h.bytes -= m.Size()
+	if t := m.topic; t != nil && t.newest == m.ID {
+		delete(h.topics, t.topicName)
+		h.bytes -= t.size()
+	}
 	h.floor = m.ID
 	switch {
 	case m.faulty:

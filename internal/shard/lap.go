@@ -211,8 +211,9 @@ func (s *Shard) contiguous(ctx context.Context, judged, after event.ID, proven b
 // lock for all of it.
 func (s *Shard) deliverPage(members []*Member, page eventlog.Page) {
 	var messages row
+	keys := topicsOf(page.Entries)
 	for entries := page.Entries; len(entries) > 0; {
-		entries = entries[s.deliver(members, entries, &messages):]
+		entries = entries[s.deliver(members, entries, keys, &messages):]
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -220,29 +221,36 @@ func (s *Shard) deliverPage(members []*Member, page eventlog.Page) {
 }
 
 // deliver takes as many entries of a page as one lock is held for, one at least.
-func (s *Shard) deliver(members []*Member, entries []eventlog.Entry, messages *row) (taken int) {
+func (s *Shard) deliver(members []*Member, entries []eventlog.Entry, keys topics, messages *row) (taken int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for offers := 0; taken < min(len(entries), hold) && offers < hold; taken++ {
 		if e := &entries[taken]; !faulty(e) {
-			offers += s.deliverPastLocked(members, e, messages)
+			offers += s.deliverPastLocked(members, e, keys, messages)
 		}
 	}
 	return taken
 }
 
 // deliverPastLocked offers an entry of the past to those in the lap whom it
-// concerns, and says to how many.
-func (s *Shard) deliverPastLocked(members []*Member, e *eventlog.Entry, messages *row) (offers int) {
+// concerns, and says to how many. One that is needless moves them past it.
+func (s *Shard) deliverPastLocked(members []*Member, e *eventlog.Entry, keys topics, messages *row) (offers int) {
+	topic, needless := s.pastLocked(e, keys)
 	var message *Message // made for the first who wants it: most want none of it
 	offer := func(m *Member) {
 		if m.state != lapping || !m.read.Less(e.ID) {
 			return
 		}
+		offers++
+		if needless {
+			s.conflated(m, 1)
+			m.moved(e.ID)
+			return
+		}
 		if message == nil {
 			message = messages.message(e, s.sharedLocked(e))
+			message.topic = topic
 		}
-		offers++
 		if !s.offer(m, message) {
 			m.state = stalled // with the read position it has reached
 			return

@@ -10,10 +10,11 @@ import (
 // A Subscriber is a session as its shard sees it. Its methods are called under
 // the shard's lock, one at a time; they must not block and must not call back.
 type Subscriber interface {
-	// Offer hands over the next message. False means that there is no room
-	// and nothing was taken; the subscriber is behind then, and calls
-	// Member.Resume when it has room again.
-	Offer(m *Message) bool
+	// Offer hands over the next message. If it isn't taken there is no room; the
+	// subscriber is behind then, and calls Member.Resume when it has room again.
+	// replaced says that it dropped, for this one, an older message that was
+	// pending and that this one Replaces. What isn't taken replaces nothing.
+	Offer(m *Message) (taken, replaced bool)
 	// Resync replaces everything that is pending by a resync frame; delivery
 	// goes on after at. The device should wait for after before it fetches.
 	Resync(reason event.Reason, at event.ID, after time.Duration)
@@ -53,6 +54,7 @@ type Member struct {
 	reason   event.Reason // why it has no cursor that could be served, until it was told
 	earliest bool         // it asked for all that is left, and has begun with nothing yet
 	state    state
+	spared   uint32 // see Spared
 }
 
 // moved notes that everything up to an ID was offered.
@@ -118,12 +120,18 @@ func (s *Shard) beginLocked(m *Member, start Start) {
 }
 
 // fillLocked offers what the hot window holds after m.read, which must not be
-// before its floor, and makes m live if there was room for all.
+// before its floor, and makes m live if there was room for all. It passes over
+// what is needless: the newer one lies after m.read as well, so m gets it here,
+// or later, or is told.
 func (s *Shard) fillLocked(m *Member) {
 	var room [4]*Message
+	needless := 0
+	defer func() { s.conflated(m, needless) }()
 	walk := s.hot.after(m.read, m, room[:0])
 	for next := walk.peek(); next != nil; next = walk.peek() {
-		if !s.offer(m, next) {
+		if next.needless() {
+			needless++
+		} else if !s.offer(m, next) {
 			m.state = stalled
 			return
 		}

@@ -18,6 +18,7 @@ type Message struct {
 	TooLarge bool     // the log dropped the payload: its device is told to fetch its state
 	faulty   bool     // moves positions and is told to nobody
 	shared   *encoded // nil: what is for one session alone isn't kept encoded
+	topic    *topic   // nil without a conflation key
 
 	// Guarded by the shard's mutex.
 	next *Message // the next one in the hot window with the same target
@@ -33,7 +34,7 @@ type encoded struct {
 const (
 	// messageBytes and encodedBytes are the sizes of a Message and of what goes
 	// with a shared one; a test holds them to that.
-	messageBytes = 96
+	messageBytes = 104
 	encodedBytes = 40
 	// entryBytes is what an entry costs beside its message and its texts: what
 	// the allocator rounds up for three texts, its slot in the window, and its

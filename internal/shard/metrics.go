@@ -13,6 +13,7 @@ type Metrics struct {
 	LapPages    prometheus.Counter
 	LapFailures prometheus.Counter
 	Behind      prometheus.Counter
+	Conflated   prometheus.Counter
 	resyncs     *prometheus.CounterVec
 }
 
@@ -27,6 +28,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		LapPages:    counter("downlink_catchup_pages_total", "Pages read from the log by laps."),
 		LapFailures: counter("downlink_catchup_failures_total", "Laps that ended because the log could not be read; their sessions wait for the next one."),
 		Behind:      counter("downlink_session_behind_total", "Times a session had no room for an event and went on from the log later."),
+		Conflated:   counter("downlink_session_conflated_total", "Events that a session which was behind wasn't sent, because a newer one for the same target with the same key makes them needless."),
 		resyncs: with.NewCounterVec(prometheus.CounterOpts{
 			Name: "downlink_resync_total", Help: "Resync frames by reason.",
 		}, []string{"reason"}),

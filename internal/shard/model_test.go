@@ -48,6 +48,14 @@ func (l *memlog) append(e event.Event) event.ID {
 	return l.state.Head
 }
 
+// superseded reports whether a newer event has the target and the key of an entry.
+func (l *memlog) superseded(i int) bool {
+	e := l.history[i].Event
+	return e.Key != "" && slices.ContainsFunc(l.history[i+1:], func(newer eventlog.Entry) bool {
+		return newer.Event.Target == e.Target && newer.Event.Key == e.Key
+	})
+}
+
 func (l *memlog) after(id event.ID) []eventlog.Entry {
 	held := l.history[l.swept:]
 	i := slices.IndexFunc(held, func(e eventlog.Entry) bool { return id.Less(e.ID) })
@@ -122,12 +130,14 @@ type resynced struct {
 	at     event.ID
 }
 
-func (l *listener) Offer(m *Message) bool {
-	if len(l.pending) >= l.room {
-		return false
+func (l *listener) Offer(m *Message) (taken, replaced bool) {
+	kept := slices.DeleteFunc(slices.Clone(l.pending), m.Replaces)
+	if len(kept) >= l.room {
+		return false, false
 	}
-	l.pending = append(l.pending, m)
-	return true
+	replaced = len(kept) < len(l.pending)
+	l.pending = append(kept, m)
+	return true, replaced
 }
 
 func (l *listener) Resync(reason event.Reason, at event.ID, _ time.Duration) {

@@ -107,7 +107,7 @@ func (s *Shard) dispatch(entries []eventlog.Entry) (taken int) {
 			continue
 		}
 		m := s.hot.row.message(e, s.sharedLocked(e))
-		s.hot.add(m, s.hotLimit())
+		s.hot.add(m, keyOf(e), s.hotLimit())
 		if !m.faulty {
 			offers += s.deliverLocked(m)
 		}
@@ -171,8 +171,12 @@ func (s *Shard) offerLocked(member *Member, m *Message) {
 // offer hands a message over if there is room. One that is too large becomes a
 // resync frame in its place.
 func (s *Shard) offer(member *Member, m *Message) bool {
-	if !member.sub.Offer(m) {
+	taken, replaced := member.sub.Offer(m)
+	if !taken {
 		return false
+	}
+	if replaced {
+		s.conflated(member, 1)
 	}
 	if m.TooLarge {
 		s.opts.Metrics.resync(event.EventTooLarge)

@@ -11,7 +11,7 @@ type View struct {
 	Subscriber Subscriber
 	Groups     []string // without prefix
 	State      string   // live, stalled, queued or lapping: docs/architecture.md, Words
-	Missing    int      // messages for it in the hot window that it wasn't offered yet
+	Missing    int      // messages in the hot window that it is still to be offered
 	Oldest     event.ID // of those; zero without
 	// Older says that it stands before the hot window: only the log knows what
 	// else there is for it.
@@ -43,10 +43,13 @@ func (s *Shard) viewLocked(m *Member) View {
 	var room [4]*Message
 	walk := s.hot.after(m.read, m, room[:0])
 	for next := walk.peek(); next != nil; next = walk.peek() {
+		walk.pop()
+		if next.needless() {
+			continue
+		}
 		if v.Missing++; v.Missing == 1 {
 			v.Oldest = next.ID
 		}
-		walk.pop()
 	}
 	return v
 }
