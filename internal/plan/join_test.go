@@ -108,13 +108,14 @@ type party struct {
 	runs   sync.WaitGroup
 
 	mu    sync.Mutex
-	owner []string
-	takes []int // since the last await, by shard
+	owner []string // by shard; empty: nobody
+	last  []string // the same, but for those that nobody has
+	takes []int    // by another member than the last, since the last await
 }
 
 func newParty(t *testing.T, log *redislog.Log, shards int) *party {
 	ctx, leave := context.WithCancel(context.Background())
-	p := &party{t: t, log: log, shards: shards, ctx: ctx, owner: make([]string, shards), takes: make([]int, shards)}
+	p := &party{t: t, log: log, shards: shards, ctx: ctx, owner: make([]string, shards), last: make([]string, shards), takes: make([]int, shards)}
 	t.Cleanup(func() {
 		leave()
 		p.runs.Wait()
@@ -127,7 +128,7 @@ func (p *party) join(name string) {
 	p.t.Helper()
 	m, err := lease.New(lease.Options{
 		Keeper: p.log, Name: name, Shards: p.shards, Owners: ring.Owners,
-		TTL: 3 * time.Second, Settle: 500 * time.Millisecond, Moves: 64,
+		TTL: 5 * time.Second, Settle: 500 * time.Millisecond, Moves: 64,
 		Took: func(l lease.Lease) { p.note(l.Shard, name) },
 		Let: func(_ context.Context, shard int, _ lease.Loss) {
 			p.note(shard, "")
@@ -150,8 +151,9 @@ func (p *party) note(shard int, owner string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.owner[shard] = owner
-	if owner != "" {
+	if owner != "" && owner != p.last[shard] {
 		p.takes[shard]++
+		p.last[shard] = owner
 	}
 }
 

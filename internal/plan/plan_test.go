@@ -81,9 +81,12 @@ func hashed(members uint32) func(uint32) string {
 
 // TestEqualsASimulation of 50,000 devices that get owners one by one.
 func TestEqualsASimulation(t *testing.T) {
-	for _, c := range []struct{ members, after int }{{20, 21}, {21, 20}, {3, 4}, {4, 3}, {3, 2}, {5, 9}, {100, 101}, {1, 2}} {
+	for _, c := range []struct{ members, after int }{{20, 21}, {21, 20}, {3, 4}, {4, 3}, {3, 2}, {5, 9}, {40, 41}, {1, 2}} {
 		t.Run(fmt.Sprintf("%d to %d", c.members, c.after), func(t *testing.T) {
 			ask := change()
+			if c.members != 20 {
+				ask.Devices = 5000 // the race detector takes its time
+			}
 			ask.Members, ask.Add, ask.Remove = c.members, max(0, c.after-c.members), max(0, c.members-c.after)
 			p, err := plan.Ring(ask)
 			if err != nil {
