@@ -41,7 +41,7 @@ type dialRunCmd struct {
 // Run checks the configuration and dials until a signal.
 func (c *dialRunCmd) Run(loader *config.Loader, io console) error {
 	heeded := takeSignals()
-	ctx, _, stop := heeded.until()
+	ctx, hurry, stop := heeded.until()
 	defer stop()
 	loader.As(config.Dial)
 	if err := loader.Check(&c.Config); err != nil {
@@ -54,7 +54,7 @@ func (c *dialRunCmd) Run(loader *config.Loader, io console) error {
 	version := metrics.ReadBuild(version).Version
 	o := options(&c.Config, version, logger)
 	settings := startLive(loader, &c.Config, logger.With("part", "config"))
-	o.Limits, o.Reread, o.Hangup = settings.limits, settings.reread(), heeded.hangup
+	o.Limits, o.Reread, o.Hangup, o.Hurry = settings.limits, settings.reread(), heeded.hangup, hurry
 	var g *gateway.Dialler
 	o.Started = func() { greetDialler(io.out, &c.Config, version, g.BackendAddr()) }
 	d, err := dialOptions(&c.Config)

@@ -470,3 +470,33 @@ func TestPace(t *testing.T) {
 		}
 	})
 }
+
+// TestADeviceThatRefusesGetsTheNewestOfAKey: what is in hand stays in hand, and of
+// what waits behind it only the newest event of each key is posted.
+func TestADeviceThatRefusesGetsTheNewestOfAKey(t *testing.T) {
+	p := &posted{answer: func(n int, _ post.Event) (*post.Reply, error) {
+		if n == 0 {
+			return status(http.StatusServiceUnavailable)
+		}
+		return status(http.StatusNoContent)
+	}}
+	byPost(t, p, func(r *rig) {
+		r.log.kept["a"] = event.ID{Ms: 1000}
+		r.list("a", "http://a/")
+		r.take(7, time.Hour)
+		r.publishKeyed("a", "k", "in hand")
+		synctest.Wait()
+		for i := range 200 { // more than may wait
+			r.publishKeyed("a", fmt.Sprint("k", i%2), fmt.Sprint(i))
+		}
+		last := r.publish("a", "last")
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		equal(t, p.all(), "t 1000-1 in hand", "t 1000-1 in hand", "t 1000-200 198", "t 1000-201 199", "t 1000-202 last")
+		time.Sleep(keepEvery)
+		synctest.Wait()
+		if at := r.log.position("a"); at != last {
+			t.Errorf("it has come to %v", at)
+		}
+	})
+}

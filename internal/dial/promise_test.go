@@ -1,6 +1,7 @@
 package dial
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"downlink/internal/event"
+	"downlink/internal/inventory"
 	"downlink/internal/post"
 	"downlink/internal/session"
 )
@@ -32,17 +34,28 @@ type taken struct {
 	faults []string
 }
 
-func (d *taken) answer(_ int, e post.Event) (*post.Reply, error) {
+// Post is what the device makes of a request: nothing of one that is cut.
+func (d *taken) Post(ctx context.Context, _ inventory.Device, e post.Event) (*post.Reply, error) {
 	d.mu.Lock()
 	if d.open++; d.open > 1 {
 		d.faults = append(d.faults, "two requests at a time")
 	}
 	status, slow := d.status, d.slow
 	d.mu.Unlock()
-	time.Sleep(slow)
+	answering := time.NewTimer(slow)
+	defer answering.Stop()
+	var cut error
+	select {
+	case <-answering.C:
+	case <-ctx.Done():
+		cut = ctx.Err()
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.open--
+	if cut != nil {
+		return nil, cut
+	}
 	if status == http.StatusOK {
 		kind := "event"
 		if e.Type == event.ResyncType {
@@ -82,7 +95,7 @@ func TestThePromiseByPost(t *testing.T) {
 func playOut(t *testing.T, acts []act) string {
 	d := &taken{status: http.StatusOK}
 	r := newRig(t, Post, func(o *Options) {
-		o.Poster = &posted{answer: d.answer}
+		o.Poster = d
 		o.Backoff.Base, o.Backoff.Max = time.Second, 8*time.Second
 	})
 	r.log.kept["a"] = event.ID{Ms: 1000}

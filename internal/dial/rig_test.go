@@ -220,11 +220,13 @@ func (r *rig) list(id, url string) {
 	}
 }
 
-func (r *rig) publish(device, payload string) event.ID {
+func (r *rig) publish(device, payload string) event.ID { return r.publishKeyed(device, "", payload) }
+
+func (r *rig) publishKeyed(device, key, payload string) event.ID {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.head = r.head.Next()
-	e := eventlog.Entry{ID: r.head, Event: event.Event{Target: device, Type: "t", Payload: payload}}
+	e := eventlog.Entry{ID: r.head, Event: event.Event{Target: device, Type: "t", Payload: payload, Key: key}}
 	r.log.mu.Lock()
 	r.log.entries = append(r.log.entries, e)
 	r.log.mu.Unlock()

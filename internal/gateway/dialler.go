@@ -70,6 +70,7 @@ type Dialler struct {
 	engine atomic.Pointer[dial.Engine]
 	member atomic.Pointer[lease.Member] // of a ring
 	leaves atomic.Bool
+	haste  context.Context // ends when somebody has asked twice for the end
 }
 
 // NewDialler binds the back end's port and reads what files say, so that a wrong
@@ -128,7 +129,16 @@ func (g *Dialler) bindLimits(devices, backend share) {
 func (g *Dialler) Run(ctx context.Context) error {
 	g.sayBounds()
 	fresh, cancel := context.WithCancel(context.Background())
+	haste, hasten := context.WithCancel(context.Background())
+	g.haste = haste
 	var keeping sync.WaitGroup
+	keeping.Go(func() {
+		defer hasten()
+		select {
+		case <-g.opts.Hurry:
+		case <-fresh.Done():
+		}
+	})
 	keeping.Go(func() { g.identity.run(fresh) })
 	keeping.Go(func() { _ = g.inventory.Run(fresh) }) // ends with fresh, without an error
 	defer keeping.Wait()

@@ -28,11 +28,11 @@ import (
 // fleet is devices of one server that are dialled, each at /<device>.
 type fleet struct {
 	*httptest.Server
-	mu     sync.Mutex
-	got    map[string][]string // by device: the payloads that it has finished
-	last   map[string]string   // by device: its cursor
-	calls  map[string]int
-	refuse bool
+	mu    sync.Mutex
+	got   map[string][]string // by device: the payloads that it has finished
+	last  map[string]string   // by device: its cursor
+	calls map[string]int
+	deaf  []*websocket.Conn // that are read no more
 }
 
 func startFleet(t *testing.T) *fleet {
@@ -258,6 +258,37 @@ func TestARingOfDiallers(t *testing.T) {
 				t.Errorf("it says %+v", s)
 			}
 		})
+	}
+}
+
+// TestADiallerInHaste doesn't wait for devices that don't answer a goodbye.
+func TestADiallerInHaste(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t)
+	f.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{dial.Subprotocol}})
+		if err != nil {
+			return
+		}
+		_ = ws.Write(context.Background(), websocket.MessageText, []byte(`{"hello":{}}`))
+		f.finish("a", "resync", "1-0", "") // it is connected, and reads nothing
+		f.mu.Lock()
+		f.deaf = append(f.deaf, ws)
+		f.mu.Unlock()
+	})
+	hurry := make(chan struct{})
+	o := testOptions(t, "file:"+t.TempDir())
+	o.Hurry = hurry
+	d := startDialler(t, o, testDial(Static, dial.WebSocket, f.inventory(t, "ws", "a")))
+	testkit.Eventually(t, "the device is connected", func() bool { return d.status(t).Devices.Connected == 1 })
+	close(hurry)
+	begun := time.Now()
+	d.stop()
+	if took := time.Since(begun); took > 900*time.Millisecond {
+		t.Errorf("it took %v", took)
+	}
+	for _, ws := range f.deaf {
+		_ = ws.CloseNow()
 	}
 }
 

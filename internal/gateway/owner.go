@@ -88,6 +88,8 @@ func (g *Dialler) fixed(f *flow) *owning {
 		g.leaves.Store(true)
 		soon, cancel := context.WithTimeout(context.Background(), g.leaveTime())
 		defer cancel()
+		soon, cancel = g.inHaste(soon)
+		defer cancel()
 		var letting sync.WaitGroup
 		for i, l := range leases {
 			if l != nil {
@@ -98,6 +100,13 @@ func (g *Dialler) fixed(f *flow) *owning {
 		return nil
 	}
 	return own
+}
+
+// inHaste is ctx, which ends as soon as whoever asked for the end asks once more.
+func (g *Dialler) inHaste(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(g.haste, cancel)
+	return ctx, func() { stop(); cancel() }
 }
 
 // leaveTime is how long letting go of all shards may take.
@@ -114,9 +123,13 @@ func (g *Dialler) inRing(f *flow) (*owning, error) {
 	own := new(owning)
 	member, err := lease.New(lease.Options{
 		Keeper: keeper, Name: g.dial.Member, Shards: f.log.Shards(), TTL: g.dial.LeaseTTL, Leave: g.leaveTime(),
-		Owners:  ring.Owners,
-		Took:    func(l lease.Lease) { own.engine.Took(l) },
-		Let:     func(ctx context.Context, shard int, why lease.Loss) { own.engine.Let(ctx, shard, why) },
+		Owners: ring.Owners,
+		Took:   func(l lease.Lease) { own.engine.Took(l) },
+		Let: func(ctx context.Context, shard int, why lease.Loss) {
+			ctx, cancel := g.inHaste(ctx)
+			defer cancel()
+			own.engine.Let(ctx, shard, why)
+		},
 		Metrics: g.dials.lease, Logger: g.opts.Logger.With("part", "lease"),
 	})
 	if err != nil {
