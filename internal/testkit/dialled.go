@@ -244,7 +244,9 @@ func (one *dialledDevice) message(call *Call, m dialledMessage) {
 		call.Renewed = append(call.Renewed, Renewed{time.Now(), m.Generation})
 		one.highest = max(one.highest, m.Generation)
 	case m.ID != "" && m.Type == "":
-		one.cursor = m.ID
+		if after(m.ID, one.cursor) { // of two members one may be behind
+			one.cursor = m.ID
+		}
 	case m.ID != "":
 		one.takeLocked(client.Event{ID: m.ID, Type: m.Type, Data: m.Data})
 	}
