@@ -102,7 +102,7 @@ func Choose(a Answers, longest time.Duration) Advice {
 	case a.Gap == 0:
 		return ask(3)
 	case a.Gap < longest:
-		return Advice{Use: "downlink dial --owner static --replication 2", Next: -1, Why: fmt.Sprintf("After the crash of a member the ring needs up to %v. Sooner is only possible if doubles are made harmless: let devices drop an event that they have had, by its ID.", longest)}
+		return Advice{Use: "downlink dial --owner static --replication 2", Next: -1, Why: fmt.Sprintf("After the crash of a member the ring needs up to %v, as `downlink plan ring` computes: less with more members, more dials a second or a shorter lease. Where that isn't enough, make doubles harmless: let devices drop an event that they have had, by its ID.", longest)}
 	}
 	return Advice{Use: "downlink dial --owner ring", Next: -1, Why: fmt.Sprintf("One member at a time holds the lease of a device's shard, and the generation tells the device who is the newer one. After a crash the last device is back within %v.", longest)}
 }
