@@ -21,8 +21,8 @@ type checkCmd struct {
 	config.Config `embed:""`
 
 	For     string `name:"for" enum:"serve,dial" default:"serve" help:"The command whose settings are checked: serve or dial."`
-	Connect bool `name:"connect" help:"Look at the Redis that holds the log, too, and say what is wrong with it and what to do. Nothing is written there."`
-	JSON    bool `name:"json" help:"With --connect: print what was found as JSON."`
+	Connect bool   `name:"connect" help:"Look at the Redis that holds the log, too, and say what is wrong with it and what to do. Nothing is written there."`
+	JSON    bool   `name:"json" help:"With --connect: print what was found as JSON."`
 }
 
 // Run prints every effective value and its origin, or every problem.

@@ -56,7 +56,7 @@ func (p *page) line(format string, args ...any) { fmt.Fprintf(&p.b, format+"\n",
 
 // summary is the answer in one line.
 func (p *page) summary() string {
-	var streams, polls, silent int
+	var streams, polls, dialled, silent int
 	var at []string
 	for _, h := range p.f.Gateways {
 		if h.Report == nil {
@@ -67,9 +67,12 @@ func (p *page) summary() string {
 			at = append(at, p.nameOf(h))
 		}
 		for _, s := range h.Report.Sessions {
-			if s.Kind == "poll" {
+			switch s.Kind {
+			case "poll":
 				polls++
-			} else {
+			case "dialled":
+				dialled++
+			default:
 				streams++
 			}
 		}
@@ -77,7 +80,7 @@ func (p *page) summary() string {
 	device := visible(p.f.Device)
 	switch {
 	case len(at) > 0:
-		return fmt.Sprintf("%s is connected: %s at %s.", device, counted(streams, polls), strings.Join(at, ", "))
+		return fmt.Sprintf("%s is connected: %s at %s.", device, counted(streams, polls, dialled), strings.Join(at, ", "))
 	case p.revoked():
 		return device + " is REVOKED" + p.revocation() + ": it is let in nowhere until somebody lifts that."
 	case silent == len(p.f.Gateways):
@@ -89,12 +92,12 @@ func (p *page) summary() string {
 	}
 }
 
-func counted(streams, polls int) string {
+func counted(streams, polls, dialled int) string {
 	var parts []string
 	for _, c := range []struct {
 		n    int
 		what string
-	}{{streams, "stream"}, {polls, "poll"}} {
+	}{{streams, "stream"}, {polls, "poll"}, {dialled, "dialled connection"}} {
 		switch {
 		case c.n == 1:
 			parts = append(parts, "1 "+c.what)

@@ -51,7 +51,7 @@ func (s *socket) open(l lease.Lease) (*call, Result, error) {
 	header.Set(deviceHeader, s.device.ID)
 	ctx, cancel := context.WithTimeout(s.ctx, steps*o.DialTimeout)
 	defer cancel()
-	ws, answer, err := websocket.Dial(ctx, s.device.URL, &websocket.DialOptions{
+	ws, answer, err := websocket.Dial(ctx, s.device.URL, &websocket.DialOptions{ //nolint:bodyclose // "You never need to close resp.Body yourself"
 		HTTPClient: named(o.Client(s.device.Credential), s.device.URL), HTTPHeader: header, Subprotocols: []string{Subprotocol},
 	})
 	switch {
@@ -95,7 +95,7 @@ func (c *call) greet(l lease.Lease) error {
 		return err
 	}
 	c.session = session.New(s.device.ID, s, &o.Session)
-	c.session.Know(session.Facts{Since: time.Now(), Credential: "inventory"})
+	c.session.Know(session.Facts{Since: time.Now(), Credential: session.Dialled})
 	if err := c.session.Attach(o.Log.Of(s.device.ID), s.device.Groups, start); err != nil {
 		c.part(err)
 		return err

@@ -132,7 +132,7 @@ func (m *mailbox) attach() {
 		return
 	}
 	s := session.New(m.device.ID, m, &o.Session)
-	s.Know(session.Facts{Since: time.Now(), Credential: "inventory"})
+	s.Know(session.Facts{Since: time.Now(), Credential: session.Dialled})
 	if err := s.Attach(o.Log.Of(m.device.ID), m.device.Groups, m.start); err != nil {
 		m.later(o.Backoff.Max) // no shard of an engine has a limit of streams
 		return

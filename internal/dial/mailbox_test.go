@@ -15,7 +15,6 @@ import (
 
 	"downlink/internal/event"
 	"downlink/internal/inventory"
-	"downlink/internal/limits"
 	"downlink/internal/post"
 	"downlink/internal/session"
 )
@@ -64,6 +63,11 @@ func (p *posted) all() []string {
 	return slices.Clone(p.got)
 }
 
+// pass lets time go by.
+func pass(d time.Duration) {
+	time.Sleep(d) //nolint:forbidigo // only ever called in a synctest bubble
+}
+
 // counts are how many are open, and were at most.
 func (p *posted) counts() (open, most int) {
 	p.mu.Lock()
@@ -106,7 +110,7 @@ func TestPostsComeInOrderAndOneAtATime(t *testing.T) {
 		if _, most := p.counts(); most != 1 || p.last.Extra.Get("Downlink-Generation") != "7" || p.last.Extra.Get("Downlink-Member") != "member-1" {
 			t.Errorf("%d at a time, with %v", most, p.last.Extra)
 		}
-		time.Sleep(keepEvery)
+		pass(keepEvery)
 		synctest.Wait()
 		if at := r.log.position("a"); at != r.head {
 			t.Errorf("kept is %v", at)
@@ -127,7 +131,7 @@ func TestANewDeviceIsToldToFetchItsState(t *testing.T) {
 		r.take(7, time.Hour)
 		synctest.Wait()
 		r.publish("a", "one")
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		resync := `resync 1000-0 {"reason":"no-cursor","after_ms":0}`
 		equal(t, p.all(), resync, resync, resync, "t 1000-1 one")
 	})
@@ -150,7 +154,7 @@ func TestARefusedEventIsTriedUntilItLeavesTheWindow(t *testing.T) {
 		r.take(7, time.Hour)
 		r.publish("a", "poison")
 		r.publish("a", "behind it")
-		time.Sleep(55 * time.Second)
+		pass(55 * time.Second)
 		n := len(p.all())
 		if n < 8 || n > 60 {
 			t.Errorf("%d attempts in a minute", n)
@@ -160,14 +164,14 @@ func TestARefusedEventIsTriedUntilItLeavesTheWindow(t *testing.T) {
 				t.Fatalf("it was overtaken by %q", got)
 			}
 		}
-		time.Sleep(20 * time.Second)
+		pass(20 * time.Second)
 		if got := p.all(); got[len(got)-1] != `resync 1000-2 {"reason":"window-expired","after_ms":0}` {
 			t.Errorf("after the window came %q", got[len(got)-1])
 		}
-		time.Sleep(10 * time.Minute) // a resync is tried for ever, and moves on
+		pass(10 * time.Minute) // a resync is tried for ever, and moves on
 		healthy.Store(true)
 		r.publish("a", "after it")
-		time.Sleep(20 * time.Second)
+		pass(20 * time.Second)
 		got := p.all()
 		if tail := got[len(got)-2:]; tail[1] != "t 1000-3 after it" && tail[1] != `resync 1000-3 {"reason":"window-expired","after_ms":0}` {
 			t.Errorf("in the end came %q", tail)
@@ -191,7 +195,7 @@ func TestAnEventIsOldByTheLogsClock(t *testing.T) {
 		r.publish("b", "of now")
 		r.list("a", "http://a/")
 		r.take(7, time.Hour)
-		time.Sleep(5 * time.Second)
+		pass(5 * time.Second)
 		if got := p.all(); len(got) < 2 || got[0] != "t 1000-1 old" || got[1][:6] != "resync" {
 			t.Errorf("got %q", got)
 		}
@@ -206,12 +210,12 @@ func TestWithoutALeaseNothingIsPosted(t *testing.T) {
 		r.list("a", "http://a/")
 		r.take(7, 10*time.Second)
 		synctest.Wait()
-		time.Sleep(11 * time.Second)
+		pass(11 * time.Second)
 		r.publish("a", "waits")
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		equal(t, p.all())
 		r.renew(time.Minute)
-		time.Sleep(glance)
+		pass(glance)
 		synctest.Wait()
 		equal(t, p.all(), "t 1000-1 waits")
 	})
@@ -229,11 +233,11 @@ func TestAPostThatOutlastsItsLeaseIsCut(t *testing.T) {
 				r.take(7, 10*time.Second)
 				r.publish("a", "one")
 				synctest.Wait()
-				time.Sleep(9 * time.Second)
+				pass(9 * time.Second)
 				if renewed {
 					r.renew(10 * time.Second)
 				}
-				time.Sleep(2 * time.Second)
+				pass(2 * time.Second)
 				if open, _ := p.counts(); (open == 1) != renewed {
 					t.Errorf("%d are under way", open)
 				}
@@ -303,7 +307,7 @@ func TestAQuietDevicesPositionMovesOn(t *testing.T) {
 		r.take(7, time.Hour)
 		synctest.Wait()
 		first := r.publish("b", "for another")
-		time.Sleep(moveEvery + keepEvery)
+		pass(moveEvery + keepEvery)
 		synctest.Wait()
 		if at := r.log.position("a"); at != first {
 			t.Errorf("kept is %v, want %v", at, first)
@@ -326,12 +330,12 @@ func TestPositionsThatCantBeReadAreAskedForAgain(t *testing.T) {
 		r.list("a", "http://a/")
 		r.take(7, time.Hour)
 		r.publish("a", "one")
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		equal(t, p.all())
 		r.log.mu.Lock()
 		r.log.away = false
 		r.log.mu.Unlock()
-		time.Sleep(10 * time.Second)
+		pass(10 * time.Second)
 		equal(t, p.all(), "t 1000-1 one")
 	})
 }
@@ -353,40 +357,6 @@ func TestAChangedDeviceGoesOnWhereItWas(t *testing.T) {
 	})
 }
 
-// TestPostsOfManyDevices are bounded, and one that hangs delays no other.
-func TestPostsOfManyDevices(t *testing.T) {
-	p := new(posted)
-	p.answer = func(_ int, e post.Event) (*post.Reply, error) {
-		if e.Payload == "hangs" {
-			time.Sleep(30 * time.Second)
-		}
-		return status(200)
-	}
-	byPost(t, p, func(r *rig) {
-		for i := range 100 {
-			id := fmt.Sprint("d", i)
-			r.log.kept[id] = event.ID{Ms: 1000}
-			r.list(id, "http://x/")
-		}
-		r.take(7, time.Hour)
-		synctest.Wait()
-		for i := range 3 {
-			r.publish(fmt.Sprint("d", i), "hangs")
-		}
-		for i := range 100 {
-			r.publish(fmt.Sprint("d", i), "quick")
-		}
-		time.Sleep(time.Second)
-		if _, most := p.counts(); len(p.all()) != 3+97 || most > 8 {
-			t.Errorf("%d posts within a second, %d at a time", len(p.all()), most)
-		}
-		time.Sleep(time.Minute)
-		if n := len(p.all()); n != 103 {
-			t.Errorf("%d posts in the end", n)
-		}
-	})
-}
-
 func TestARevokedDeviceIsPostedNothing(t *testing.T) {
 	p := new(posted)
 	byPost(t, p, func(r *rig) {
@@ -399,75 +369,11 @@ func TestARevokedDeviceIsPostedNothing(t *testing.T) {
 		session.EndDevice(r.shards.Of("a"), "a", session.Revoked, nil)
 		synctest.Wait()
 		r.publish("a", "two")
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		equal(t, p.all(), "t 1000-1 one")
 		r.revoked.Store(false)
-		time.Sleep(10 * time.Second)
+		pass(10 * time.Second)
 		equal(t, p.all(), "t 1000-1 one", "t 1000-2 two")
-	})
-}
-
-// TestTheQueueTakesALowerLimit, and ends its workers.
-func TestTheQueueTakesALowerLimit(t *testing.T) {
-	p := &posted{answer: func(int, post.Event) (*post.Reply, error) {
-		time.Sleep(time.Second)
-		return status(200)
-	}}
-	var limit atomic.Int64
-	limit.Store(8)
-	synctest.Test(t, func(t *testing.T) {
-		p.gate = make(chan struct{})
-		r := newRig(t, Post, func(o *Options) { o.Poster, o.InFlight = p, func() int { return int(limit.Load()) } })
-		for i := range 20 {
-			id := fmt.Sprint("d", i)
-			r.log.kept[id] = event.ID{Ms: 1000}
-			r.list(id, "http://x/")
-		}
-		r.take(7, time.Hour)
-		synctest.Wait()
-		for i := range 20 {
-			r.publish(fmt.Sprint("d", i), "x")
-		}
-		synctest.Wait()
-		if open, _ := p.counts(); open != 8 {
-			t.Errorf("%d are under way", open)
-		}
-		limit.Store(2)
-		close(p.gate)
-		time.Sleep(1500 * time.Millisecond) // those that were under way have ended
-		if open, _ := p.counts(); open != 2 {
-			t.Errorf("%d are under way, allowed are 2 by now", open)
-		}
-		time.Sleep(time.Minute)
-		if n := len(p.all()); n != 20 || r.engine.queue.working != 0 {
-			t.Errorf("%d posts, %d workers are left", n, r.engine.queue.working)
-		}
-	})
-}
-
-func TestPace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, rate := range []int{1, 100, 5000} {
-			p := newPacer(limits.Always(rate))
-			ctx, cancel := context.WithCancel(t.Context())
-			var running sync.WaitGroup
-			running.Go(func() { p.run(ctx) })
-			time.Sleep(time.Hour) // nothing is saved up
-			begun := time.Now()
-			for range 3*rate + 1 {
-				if !p.wait(ctx) {
-					t.Fatal("no turn")
-				}
-			}
-			if took := time.Since(begun); took < 1500*time.Millisecond || took > 4500*time.Millisecond {
-				t.Errorf("%d turns at %d a second took %v", 3*rate+1, rate, took)
-			}
-			cancel()
-			running.Wait()
-			if p.wait(ctx) {
-				t.Error("a turn after the end")
-			}
-		}
 	})
 }
 
@@ -490,10 +396,10 @@ func TestADeviceThatRefusesGetsTheNewestOfAKey(t *testing.T) {
 			r.publishKeyed("a", fmt.Sprint("k", i%2), fmt.Sprint(i))
 		}
 		last := r.publish("a", "last")
-		time.Sleep(2 * time.Second)
+		pass(2 * time.Second)
 		synctest.Wait()
 		equal(t, p.all(), "t 1000-1 in hand", "t 1000-1 in hand", "t 1000-200 198", "t 1000-201 199", "t 1000-202 last")
-		time.Sleep(keepEvery)
+		pass(keepEvery)
 		synctest.Wait()
 		if at := r.log.position("a"); at != last {
 			t.Errorf("it has come to %v", at)

@@ -141,7 +141,7 @@ func playOut(t *testing.T, acts []act) string {
 			r.log.away = a.what == "away"
 			r.log.mu.Unlock()
 		}
-		time.Sleep(a.then)
+		pass(a.then)
 	}
 	r.log.mu.Lock()
 	r.log.away = false
@@ -149,7 +149,7 @@ func playOut(t *testing.T, acts []act) string {
 	d.set(http.StatusOK, 0)
 	generation++
 	r.take(generation, time.Hour)
-	time.Sleep(2 * time.Minute)
+	pass(2 * time.Minute)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return judge(published, d.log, d.faults)

@@ -2,7 +2,6 @@ package dial
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"iter"
 	"log/slog"
@@ -369,20 +368,4 @@ func (c *deviceCall) say(t *testing.T, text string) {
 	if err := c.ws.Write(context.Background(), websocket.MessageText, []byte(text)); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// payloads are the data of those messages that are events.
-func payloads(t *testing.T, messages []string) []string {
-	t.Helper()
-	var list []string
-	for _, text := range messages {
-		var m struct{ ID, Type, Data string }
-		if err := json.Unmarshal([]byte(text), &m); err != nil {
-			t.Fatal(err)
-		}
-		if m.Type == "t" {
-			list = append(list, m.Data)
-		}
-	}
-	return list
 }

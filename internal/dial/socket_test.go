@@ -2,6 +2,7 @@ package dial
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -113,7 +114,7 @@ func TestAWriteRefusesALeaseThatHasLapsed(t *testing.T) {
 		t.Errorf("%v, %d frames wait, generation %d was said", err, len(c.frames), c.said)
 	}
 	m := &mailbox{item: &session.Delivery{}}
-	if _, err := m.post(dead); err != errLapsed {
+	if _, err := m.post(dead); !errors.Is(err, errLapsed) {
 		t.Errorf("a POST: %v", err)
 	}
 }

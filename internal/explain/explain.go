@@ -102,7 +102,10 @@ func describe(v session.View, m shard.View, position event.ID) Session {
 		Groups: m.Groups, State: m.State, Pending: v.Pending, PendingBytes: v.Bytes, Conflated: v.Spared,
 		Behind: Behind{Events: v.Pending + m.Missing, More: m.Older},
 	}
-	if v.JSON {
+	switch {
+	case v.Credential == session.Dialled:
+		s.Kind = "dialled"
+	case v.JSON:
 		s.Kind = "poll"
 	}
 	if !v.Expires.IsZero() {

@@ -44,9 +44,10 @@ type Gateway struct {
 	Troubles []string `json:"troubles,omitempty"`
 }
 
-// A Session is a stream, or a poll that waits for its answer.
+// A Session is a stream, a poll that waits for its answer, or a device that is
+// dialled.
 type Session struct {
-	Kind         string     `json:"kind"` // "stream" or "poll"
+	Kind         string     `json:"kind"` // "stream", "poll" or "dialled"
 	Since        time.Time  `json:"since"`
 	Address      string     `json:"address"` // of the connection's other end
 	Protocol     string     `json:"protocol"`

@@ -195,6 +195,14 @@ func TestADiallerAlone(t *testing.T) {
 				d.publish(t, "b", fmt.Sprint(i))
 			}
 			testkit.Eventually(t, "all events have come", func() bool { return len(f.has("b")) == 20 })
+			resp, err := http.Get(d.backend + "/v1/devices/b")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			if body, err := io.ReadAll(resp.Body); err != nil || !strings.Contains(string(body), `"kind":"dialled"`) {
+				t.Errorf("explain says %s, %v", body, err)
+			}
 			if s := d.status(t); s.Devices != (dial.Counts{Devices: 3, Connected: 3}) || !s.Ready || s.Inventory.Devices != 3 || len(s.Shards) != 64 {
 				t.Errorf("it says %+v", s)
 			}

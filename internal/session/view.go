@@ -14,6 +14,10 @@ type Facts struct {
 	Credential string    // which kind of proof said who the device is; one of a few words
 }
 
+// Dialled is the Credential of a device that doesn't have to say who it is, because
+// it is we who come to it.
+const Dialled = "inventory"
+
 // facts are Facts in the room that they may take: there are tens of thousands.
 type facts struct {
 	since, expires uint32 // Unix seconds, until the year 2106; expires 0: never
