@@ -56,3 +56,9 @@ func divide(part, all int) share {
 	s.streams = part - s.waiting - s.reserve
 	return s
 }
+
+// evenly divides the same descriptors in halves.
+func evenly(a, b share) (share, share) {
+	half := divide((a.streams+a.waiting+a.reserve+b.streams+b.waiting+b.reserve)/2, a.process)
+	return half, half
+}

@@ -83,15 +83,18 @@ func NewDialler(o Options, d DialOptions) (*Dialler, error) {
 	g.prepare(o)
 	g.dials = newDialInstruments(g.registry)
 	g.ready, g.address = g.Ready, func() string { return g.BackendAddr().String() }
+	devices, backend, err := shareDescriptors()
+	if err != nil {
+		return nil, err
+	}
+	if d.Owner == Nobody { // a push holds one connection of each kind
+		devices, backend = evenly(devices, backend)
+	}
+	g.dial.Egress.MaxIdle = devices.waiting
 	if err := g.openDevices(); err != nil {
 		return nil, err
 	}
-	var err error
 	if g.identity, err = openCredentials(o, g.metrics, reload.Source{Name: dialledSource, Load: g.egress.Load}); err != nil {
-		return nil, err
-	}
-	devices, backend, err := shareDescriptors()
-	if err != nil {
 		return nil, err
 	}
 	fdtable.Grow(devices.process)
@@ -118,6 +121,14 @@ func (g *Dialler) bindLimits(devices, backend share) {
 		}
 		return 0
 	})
+	all.Bind(pushInFlight, fitting(devices.streams, devices))
+	all.Uses(pushInFlight, func() float64 {
+		if g.push == nil { // there is an owner
+			return 0
+		}
+		return float64(g.push.InFlight())
+	})
+	all.Uses(inventoryDevices, func() float64 { return float64(g.inventory.Len()) })
 	all.Uses(limits.BackendConnections, func() float64 { _, streams := g.backend.Count(); return float64(streams) })
 	all.Uses(hotBytes, g.hotBytes)
 	all.Register(g.registry)
