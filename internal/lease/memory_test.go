@@ -21,6 +21,7 @@ type memory struct {
 	records map[int]memoryRecord
 	members map[string]memoryMember
 	cut     map[string]bool // neither asked nor answered
+	refused map[string]bool // told so at once
 	deaf    map[string]bool // asked, but never answered
 	behind  time.Duration   // of its clock; only generations tell
 }
@@ -44,7 +45,7 @@ type memoryMember struct {
 }
 
 func newMemory(shards int) *memory {
-	m := &memory{shards: shards, cut: map[string]bool{}, deaf: map[string]bool{}, records: map[int]memoryRecord{}}
+	m := &memory{shards: shards, cut: map[string]bool{}, deaf: map[string]bool{}, refused: map[string]bool{}, records: map[int]memoryRecord{}}
 	m.flush()
 	return m
 }
@@ -69,6 +70,9 @@ func (m *memory) Groups() [][]int {
 }
 
 func (m *memory) fault(ctx context.Context, nonce string) error {
+	if m.refused[nonce] {
+		return fmt.Errorf("%w: refused", eventlog.ErrUnavailable)
+	}
 	if !m.cut[nonce] {
 		return nil
 	}

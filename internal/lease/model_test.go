@@ -244,6 +244,7 @@ func TestOutageForAll(t *testing.T) {
 		members := rapid.IntRange(1, 5).Draw(rt, "members")
 		before := time.Duration(rapid.IntRange(0, int(modelTTL)).Draw(rt, "before"))
 		late := rapid.IntRange(0, members-1).Draw(rt, "late") // so many come back later than the others
+		frozen := rapid.Bool().Draw(rt, "frozen")             // it doesn't answer; otherwise it refuses
 		outage := time.Duration(rapid.IntRange(0, int(4*modelTTL)).Draw(rt, "outage"))
 		var fails []string
 		synctest.Test(t, func(t *testing.T) {
@@ -254,16 +255,18 @@ func TestOutageForAll(t *testing.T) {
 			w.pass(4 * modelTTL)
 			lets := w.lets()
 			pass(before)
-			for i := range members {
-				w.set(w.seats[i], true, false)
+			for _, g := range w.seats[:members] {
+				w.away(g, true, frozen)
 			}
 			w.pass(outage)
-			for i := range members {
-				w.set(w.seats[i], i < late, false)
+			for _, g := range w.seats[late:members] {
+				w.away(g, false, frozen)
 			}
-			w.pass(modelTTL * 2 / 5)
-			for i := range late {
-				w.set(w.seats[i], false, false)
+			if !frozen { // whose calls hang comes back late enough
+				w.pass(modelTTL * 2 / 5)
+			}
+			for _, g := range w.seats[:late] {
+				w.away(g, false, frozen)
 			}
 			w.pass(3 * modelTTL)
 			if now := w.lets(); now != lets {
@@ -274,6 +277,16 @@ func TestOutageForAll(t *testing.T) {
 		})
 		if len(fails) > 0 {
 			rt.Fatalf("%d failures; the first: %s", len(fails), fails[0])
+		}
+	})
+}
+
+func (w *world) away(g *gateway, away, frozen bool) {
+	w.keeper.change(func() {
+		if frozen {
+			w.keeper.cut[g.who.Nonce] = away
+		} else {
+			w.keeper.refused[g.who.Nonce] = away
 		}
 	})
 }

@@ -21,7 +21,7 @@ const (
 type shard struct {
 	index int
 	phase phase
-	held  uint64 // the generation, unless free
+	held  uint64 // the generation; if free, of the last lease that we had: the next is above it
 	lost  bool   // while letting: there is nothing to release
 	// lapsed is true from when the deadline has passed until the next renewal.
 	lapsed bool
@@ -30,8 +30,7 @@ type shard struct {
 	// stray is the generation of a lease that is ours without our wish: what was
 	// asked for was granted after we had stopped waiting for it, or a server
 	// came back with what was true before.
-	stray   uint64
-	highest uint64 // generation that we have had
+	stray uint64
 	// As the keeper said it last.
 	heard      bool // it has said something
 	owner      string
@@ -42,7 +41,7 @@ type shard struct {
 // ask is what is to be asked about a shard now. floor is a generation that a
 // device has seen.
 func (m *Member) ask(s *shard, now time.Time) eventlog.LeaseAsk {
-	a := eventlog.LeaseAsk{Shard: s.index, Want: eventlog.LeaseLook, Held: s.held, Floor: max(s.highest, m.seen[s.index].Load())}
+	a := eventlog.LeaseAsk{Shard: s.index, Want: eventlog.LeaseLook, Held: s.held, Floor: max(s.held, m.seen[s.index].Load())}
 	switch {
 	case s.phase == held, s.phase == letting && !s.lost:
 		a.Want = eventlog.LeaseKeep
@@ -137,7 +136,7 @@ func (m *Member) heed(s *shard, a *eventlog.LeaseAsk, state eventlog.LeaseState,
 
 // gain makes a shard ours.
 func (m *Member) gain(s *shard, generation uint64, sent time.Time) {
-	s.held, s.highest, s.stray, s.lost, s.moved = generation, generation, 0, false, time.Time{}
+	s.held, s.stray, s.lost, s.moved = generation, 0, false, time.Time{}
 	m.metrics().taken.Inc()
 	if m.leaving {
 		s.phase = dropping // too late: nobody has begun with it
@@ -161,7 +160,7 @@ func (m *Member) kept(s *shard, a *eventlog.LeaseAsk, state eventlog.LeaseState,
 		s.stray = state.Generation // granted when we had let go
 		return
 	}
-	s.held, s.highest = state.Generation, state.Generation
+	s.held = state.Generation
 	if again && a.Floor <= a.Held {
 		m.count(LossGone)
 	}

@@ -12,6 +12,7 @@ type view struct {
 	members  []eventlog.MemberState // by name
 	eligible []string               // those who don't leave, sorted
 	heard    time.Time
+	patient  time.Time   // until when members may still come back that couldn't be heard
 	proposed []string    // by shard; empty: nobody
 	since    []time.Time // since when it counts that this is proposed
 }
@@ -22,9 +23,11 @@ func newView(shards int) view {
 
 // meet notes who is there, and since when what the ring makes of it counts. Who
 // is missing after a gap, in which nobody could say anything, may only be slow to
-// come back: that counts later.
+// come back: that counts from later on.
 func (v *view) meet(now time.Time, members []eventlog.MemberState, gap, later time.Duration) (since time.Time) {
-	silent := !v.heard.IsZero() && now.Sub(v.heard) > gap
+	if !v.heard.IsZero() && now.Sub(v.heard) > gap {
+		v.patient = now.Add(later)
+	}
 	var eligible, leaving []string
 	for _, m := range members {
 		if m.Leaving {
@@ -35,12 +38,8 @@ func (v *view) meet(now time.Time, members []eventlog.MemberState, gap, later ti
 	}
 	slices.Sort(eligible)
 	since = now
-	switch {
-	case slices.Equal(eligible, v.eligible):
-	case announced(v.eligible, eligible, leaving):
+	if !slices.Equal(eligible, v.eligible) && announced(v.eligible, eligible, leaving) {
 		since = time.Time{} // no doubt: they said so
-	case silent:
-		since = now.Add(later)
 	}
 	v.members, v.eligible, v.heard = members, eligible, now
 	return since
@@ -48,6 +47,9 @@ func (v *view) meet(now time.Time, members []eventlog.MemberState, gap, later ti
 
 // propose takes over what the ring proposes.
 func (v *view) propose(owners []string, since time.Time) {
+	if !since.IsZero() && since.Before(v.patient) {
+		since = v.patient
+	}
 	for i, owner := range owners {
 		if owner != v.proposed[i] {
 			v.proposed[i], v.since[i] = owner, since
