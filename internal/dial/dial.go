@@ -98,6 +98,7 @@ type Engine struct {
 	pace    *pacer
 	queue   *queue       // of what has something to post
 	sockets atomic.Int64 // WebSockets that are open or being opened
+	unsure  atomic.Bool  // positions couldn't be read when that was last tried
 
 	mu   sync.Mutex
 	held []*holding // by shard; nil: it isn't ours
@@ -228,6 +229,16 @@ func (e *Engine) outranked(shard int, text string) {
 	generation, err := strconv.ParseUint(text, 10, 64)
 	if err == nil && e.opts.Outranked != nil {
 		e.opts.Outranked(shard, generation)
+	}
+}
+
+// sayPositions tells whether positions can be read, once for all shards.
+func (e *Engine) sayPositions(err error) {
+	switch {
+	case err != nil && e.unsure.CompareAndSwap(false, true):
+		e.opts.Logger.Warn("the positions of devices can't be read yet, so nothing is sent to some; trying on", "error", err)
+	case err == nil && e.unsure.CompareAndSwap(true, false):
+		e.opts.Logger.Info("the positions of devices can be read again")
 	}
 }
 

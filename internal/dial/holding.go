@@ -95,11 +95,14 @@ func (h *holding) follow() {
 		case <-h.news:
 		}
 		devices := h.takeDoubts()
-		if err := h.settle(devices); err == nil || h.ctx.Err() != nil {
+		err := h.settle(devices)
+		if h.ctx.Err() != nil {
+			return
+		}
+		h.engine.sayPositions(err)
+		if err == nil {
 			attempt = 0
 			continue
-		} else if attempt == 0 {
-			h.engine.opts.Logger.Warn("the positions of a shard's devices can't be read yet; trying on", "shard", h.shard, "error", err)
 		}
 		if !sleep(h.ctx, h.engine.opts.Backoff.Delay(attempt)) {
 			return
@@ -230,7 +233,9 @@ func (h *holding) end(ctx context.Context) {
 		ending.Go(func() { l.end(soon, Moved) })
 	}
 	ending.Wait()
-	h.keep(ctx)
+	last, cancel := context.WithTimeout(ctx, grace) // with Redis away it would take its time for each shard
+	defer cancel()
+	h.keep(last)
 }
 
 // moveOn notes how far quiet devices have come.

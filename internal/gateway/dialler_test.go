@@ -45,12 +45,17 @@ func startFleet(t *testing.T) *fleet {
 // inventory is a file that lists devices, reached by a scheme.
 func (f *fleet) inventory(t *testing.T, scheme string, devices ...string) string {
 	path := filepath.Join(t.TempDir(), "devices.csv")
+	testkit.Put(t, path, []byte(f.list(scheme, devices...)))
+	return path
+}
+
+// list is what such a file holds.
+func (f *fleet) list(scheme string, devices ...string) string {
 	text := "id,url\n"
 	for _, d := range devices {
 		text += d + "," + strings.Replace(f.URL, "http", scheme, 1) + "/" + d + "\n"
 	}
-	testkit.Put(t, path, []byte(text))
-	return path
+	return text
 }
 
 func (f *fleet) serve(w http.ResponseWriter, r *http.Request) {
@@ -206,6 +211,17 @@ func TestADiallerAlone(t *testing.T) {
 			if s := d.status(t); s.Devices != (dial.Counts{Devices: 3, Connected: 3}) || !s.Ready || s.Inventory.Devices != 3 || len(s.Shards) != 64 {
 				t.Errorf("it says %+v", s)
 			}
+			testkit.Put(t, list, []byte(f.list(scheme, "b", "c", "d", "e")))
+			testkit.Eventually(t, "the changed inventory is followed", func() bool {
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				return f.last["d"] != "" && f.last["e"] != "" && d.status(t).Devices == (dial.Counts{Devices: 4, Connected: 4})
+			})
+			f.mu.Lock()
+			if n := f.calls["b"]; transport == dial.WebSocket && n != 1 {
+				t.Errorf("a device that hasn't changed was dialled %d times", n)
+			}
+			f.mu.Unlock()
 			d.stop()
 			if got := f.has("b"); got[0] != "0" || got[19] != "19" || len(f.has("a")) != 0 {
 				t.Errorf("got %q", got)
