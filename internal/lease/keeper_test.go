@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"log/slog"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -57,6 +58,10 @@ func TestKeepers(t *testing.T) {
 		"memory": func(testing.TB) eventlog.LeaseKeeper { return newMemory(modelShards) },
 		"one":    func(tb testing.TB) eventlog.LeaseKeeper { return connect(tb, testkit.StartRedis(tb).URL(), nil) },
 		"least user": func(tb testing.TB) eventlog.LeaseKeeper {
+			page, err := os.ReadFile("../../docs/operate/redis.md")
+			if err != nil || !strings.Contains(string(page), "| `downlink dial --owner ring` | `+pexpire` `+pttl` |") {
+				tb.Errorf("docs/operate/redis.md doesn't say what leases need: %v", err)
+			}
 			return connect(tb, testkit.StartRedis(tb, testkit.RedisUser("gateway", "s3cr3t", leastRules)).URL(), nil)
 		},
 		"list": func(tb testing.TB) eventlog.LeaseKeeper {
