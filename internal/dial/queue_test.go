@@ -80,8 +80,11 @@ func TestTheQueueTakesALowerLimit(t *testing.T) {
 			t.Errorf("%d are under way, allowed are 2 by now", open)
 		}
 		pass(time.Minute)
-		if n := len(p.all()); n != 20 || r.engine.queue.working != 0 {
-			t.Errorf("%d posts, %d workers are left", n, r.engine.queue.working)
+		q := r.engine.queue
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if n := len(p.all()); n != 20 || q.working != 0 {
+			t.Errorf("%d posts, %d workers are left", n, q.working)
 		}
 	})
 }

@@ -1,17 +1,16 @@
 package dial
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/coder/websocket"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"downlink/internal/event"
 	"downlink/internal/lease"
@@ -285,83 +284,30 @@ func TestCommits(t *testing.T) {
 	}
 }
 
-func TestADeviceThatSendsNoPongIsGone(t *testing.T) {
-	r := newRig(t, WebSocket, func(o *Options) { o.Keepalive, o.WriteTimeout = 5*time.Millisecond, 50*time.Millisecond })
-	silent := newDevice(t, `{"hello":{"cursor":"1000-0"}}`)
-	stop := make(chan struct{})
-	silent.server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		ws, err := websocket.Accept(w, req, &websocket.AcceptOptions{Subprotocols: []string{Subprotocol}})
-		if err != nil {
-			return
-		}
-		silent.mu.Lock()
-		silent.calls = append(silent.calls, &deviceCall{ws: ws})
-		silent.mu.Unlock()
-		_ = ws.Write(req.Context(), websocket.MessageText, []byte(silent.hello))
-		<-stop // it reads nothing
-		_ = ws.CloseNow()
-	})
-	r.list("a", silent.url())
-	r.take(7, time.Hour)
-	silent.call(1) // it was given up, and tried again
-	close(stop)
-}
-
-// TestAWriteThatOutlastsItsLeaseIsCut, and one whose lease is renewed isn't before
-// the device has taken nothing for too long.
-func TestAWriteThatOutlastsItsLeaseIsCut(t *testing.T) {
-	for end, renewed := range map[End]bool{Lapsed: false, Stalled: true} {
-		t.Run(string(end), func(t *testing.T) {
-			t.Parallel()
-			const large = 16 << 20
-			r := newRig(t, WebSocket, func(o *Options) {
-				if renewed {
-					o.WriteTimeout = time.Second / (1 + large/stretch)
-				}
-			})
-			d := newDevice(t, `{"hello":{"cursor":"1000-0"}}`)
-			stop := make(chan struct{})
-			d.server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-				ws, err := websocket.Accept(w, req, &websocket.AcceptOptions{Subprotocols: []string{Subprotocol}})
-				if err != nil {
-					return
-				}
-				_ = ws.Write(req.Context(), websocket.MessageText, []byte(d.hello))
-				<-stop // it reads nothing
-				_ = ws.CloseNow()
-			})
-			defer close(stop)
-			r.list("a", d.url())
-			r.take(7, time.Hour)
-			until(t, "the call", func() bool { return r.dials(Opened) == 1 })
-			r.renew(2 * time.Second)
-			r.publish("a", strings.Repeat("x", large))
-			if renewed {
-				r.renew(time.Hour)
-			}
-			until(t, "its end", func() bool { return testutil.ToFloat64(r.metrics.ends.WithLabelValues(string(end))) > 0 })
-		})
-	}
-}
-
-func TestAnotherSubprotocolIsLeft(t *testing.T) {
-	r := newRig(t, WebSocket, nil)
-	d := newDevice(t, "")
-	ended := make(chan error, 100)
+// TestDialsHaveTheirTurn: a shard that is taken over isn't dialled in one go.
+func TestDialsHaveTheirTurn(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, WebSocket, func(o *Options) { o.Rate = func() int { return 2 } })
+	var times []time.Time
+	var mu sync.Mutex
+	d := newDevice(t, `{"hello":{}}`)
+	serve := d.server.Config.Handler
 	d.server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		ws, err := websocket.Accept(w, req, nil)
-		if err != nil {
-			return
-		}
-		_, _, err = ws.Read(context.Background())
-		ended <- err
+		mu.Lock()
+		times = append(times, time.Now())
+		mu.Unlock()
+		serve.ServeHTTP(w, req)
 	})
-	r.list("a", d.url())
-	r.take(7, time.Hour)
-	if err := <-ended; websocket.CloseStatus(err) != websocket.StatusProtocolError {
-		t.Errorf("it ended with %v", err)
+	for i := range 4 {
+		r.list(fmt.Sprint("d", i), d.url())
 	}
-	until(t, "it is counted", func() bool { return r.dials(FailedAnswer) > 0 })
+	r.take(7, time.Hour)
+	d.call(3)
+	mu.Lock()
+	defer mu.Unlock()
+	if took := times[3].Sub(times[0]); took < 700*time.Millisecond { // three times 250 ms at least, and what the way takes
+		t.Errorf("four devices were dialled within %v, at two a second", took)
+	}
 }
 
 func TestMaxConnections(t *testing.T) {
