@@ -103,6 +103,7 @@ var notLimits = map[string]string{
 	"shard.entryBytes":        "what a message costs in memory",
 	"shard.frameBytes":        "what a message costs in memory",
 	"shard.messageBytes":      "what a message costs in memory",
+	"shard.topicBytes":        "what a conflation key costs in memory",
 	"redislog.mostBehind":     "when a check warns of a replica",
 	"redislog.mostEarlier":    "lost connections whose last acknowledged entry is asked for; the watchdog asks each second",
 	"redislog.pageEntries":    "what one script returns, which the next one follows",
