@@ -269,8 +269,11 @@ func (m *Member) consulted(g *group, sent time.Time, asks []eventlog.LeaseAsk, s
 	// What another has taken is let go of before anything else.
 	for k := range asks {
 		s := &m.shards[asks[k].Shard]
-		if asks[k].Want == eventlog.LeaseKeep && s.phase == held && states[k].Err == nil && !states[k].Mine {
-			m.opts.Logger.Warn("another gateway has taken a shard that was ours", "shard", s.index, "owner", states[k].Owner)
+		if asks[k].Want != eventlog.LeaseKeep || s.phase != held || states[k].Err != nil {
+			continue
+		}
+		if by := takenBy(s, states[k]); by != "" {
+			m.opts.Logger.Warn("another gateway has taken a shard that was ours", "shard", s.index, "owner", by)
 			m.lose(s, LossTaken)
 		}
 	}
@@ -281,6 +284,21 @@ func (m *Member) consulted(g *group, sent time.Time, asks []eventlog.LeaseAsk, s
 		m.heed(&m.shards[asks[k].Shard], &asks[k], states[k], sent)
 	}
 	m.propose(time.Now())
+}
+
+// takenBy is who has had a shard since we took it, or empty. He may have given it
+// back while we couldn't ask: it is ours again, with a new generation, but its
+// devices have closed our connections when he greeted them.
+func takenBy(s *shard, state eventlog.LeaseState) string {
+	switch {
+	case !state.Mine && state.Owner == "":
+		return "(nobody)"
+	case !state.Mine:
+		return state.Owner
+	case state.Since > s.held:
+		return state.Was // empty if the record was lost with what it knew
+	}
+	return ""
 }
 
 // pause is until when nothing is asked again: a little less than a tick, so

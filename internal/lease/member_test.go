@@ -194,6 +194,33 @@ func TestFrozen(t *testing.T) {
 	})
 }
 
+// TestTakenAndGivenBack: whoever couldn't ask for so long that another came and
+// went has lost its connections, whatever the lease says: the devices have left
+// them for the other one.
+func TestTakenAndGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		keeper, a := sole(t, 4, nil)
+		keeper.change(func() { keeper.cut[a.who.Nonce] = true })
+		b := start(t, keeper, "b", 4, nil)
+		pass(2 * modelTTL)
+		if len(b.live()) != 4 {
+			t.Fatalf("b may write to %v", b.live())
+		}
+		b.leave()
+		keeper.change(func() { delete(keeper.cut, a.who.Nonce) })
+		pass(modelTTL)
+		if _, lets := a.note(); !slices.Equal(lets, slices.Repeat([]Loss{LossTaken}, 4)) {
+			t.Errorf("a let go of %v", lets)
+		}
+		if len(a.live()) != 4 {
+			t.Errorf("after a TTL a has only %v again", a.live())
+		}
+		a.leave()
+		a.check(t)
+		b.check(t)
+	})
+}
+
 func TestNameTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		keeper, a := sole(t, 4, nil)
