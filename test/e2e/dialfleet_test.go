@@ -172,43 +172,54 @@ func (f *dialFleet) names() (names []string) {
 // from one of them.
 func (f *dialFleet) settled() {
 	f.Helper()
-	names := f.names()
-	testkit.Eventually(f.T, fmt.Sprintf("%v share all devices", names), func() bool {
-		if f.socket {
-			for _, owner := range f.devices.Owners() {
-				if !slices.Contains(names, owner) {
-					return false
-				}
-			}
+	names, obstacle := f.names(), ""
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); <-time.After(50 * time.Millisecond) {
+		if obstacle = f.agreed(names); obstacle == "" && f.socket {
+			obstacle = f.connected(names)
 		}
-		return f.agreed(names)
-	})
+		if obstacle == "" {
+			return
+		}
+	}
+	f.Fatalf("%v don't come to share all devices: %s", names, obstacle)
 }
 
-// agreed asks the members who is there and what is on its way.
-func (f *dialFleet) agreed(names []string) bool {
+// connected says which devices have no connection from one of these members.
+func (f *dialFleet) connected(names []string) (obstacle string) {
+	for i, owner := range f.devices.Owners() {
+		if !slices.Contains(names, owner) {
+			obstacle += fmt.Sprintf(" device %d has %q;", i, owner)
+		}
+	}
+	return obstacle[:min(len(obstacle), 500)]
+}
+
+// agreed asks the members who is there and what is on its way, and says what
+// isn't as it should be.
+func (f *dialFleet) agreed(names []string) (obstacle string) {
 	f.Helper()
 	for _, m := range f.serving() {
 		if !m.Started() {
-			return false
+			return m.name + " has not started"
 		}
 		var status struct {
 			Moving  int
 			Members []struct{ Name string }
 		}
-		if code, text := testkit.Get(f.T, m.Backend+"/v1/dial"); code != 200 || json.Unmarshal([]byte(text), &status) != nil {
+		code, text := testkit.Get(f.T, m.Backend+"/v1/dial")
+		if code != 200 || json.Unmarshal([]byte(text), &status) != nil {
 			f.Fatalf("%s says %d %s of its shards", m.name, code, text)
 		}
 		if status.Moving > 0 || len(status.Members) != len(names) {
-			return false
+			return text
 		}
 		for _, other := range status.Members {
 			if !slices.Contains(names, other.Name) {
-				return false
+				return text
 			}
 		}
 	}
-	return true
+	return ""
 }
 
 // An outcome is what the devices saw of a fault.
