@@ -147,8 +147,21 @@ func (e *Egress) connect(ctx context.Context, left int, address string) (net.Con
 		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/time.Duration(left))
 		defer cancel()
 	}
-	return e.dialer.DialContext(ctx, "tcp", address)
+	c, err := e.dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	if tcp, ok := c.(*net.TCPConn); ok {
+		_ = tcp.SetWriteBuffer(sendBuffer) // without it there is only more on its way
+	}
+	return c, nil
 }
+
+// sendBuffer bounds what the kernel holds for a device that doesn't read, as it does
+// on the devices' port of a gateway. Linux, which doubles it, would else let it
+// grow to 4 MiB. What the kernel has of an event can't be taken back when a lease
+// ends.
+const sendBuffer = 64 << 10
 
 // control is called with the address that is about to be connected to.
 func (e *Egress) control(_ context.Context, _, address string, _ syscall.RawConn) error {

@@ -65,8 +65,26 @@ type rig struct {
 	*Inventory
 	source  *script
 	changes []Change
-	log     strings.Builder
+	log     said
 	drop    int
+}
+
+// said is what was logged.
+type said struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (s *said) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(p)
+}
+
+func (s *said) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
 }
 
 func newRig(edit func(*Options)) *rig {

@@ -74,7 +74,7 @@ func TestBrokenTexts(t *testing.T) {
 		"csv url\n":                            "at least the columns id and url",
 		"csv id,url\n\"SECRET\"x\",y\n":        "line 2 isn't CSV",
 		"csv id,url\na,\"SECRET":               "isn't CSV",
-		"yaml - id: SECRET\n  adress: x":       "line 2 isn't understood",
+		"yaml - id: SECRET\n  place: x":        "line 2 isn't understood",
 		"yaml id: SECRET":                      "isn't understood",
 		"yaml - id: [SECRET":                   "isn't understood",
 		"yaml - id: a\n  url: \xff":            "isn't UTF-8",
@@ -88,9 +88,9 @@ func TestBrokenTexts(t *testing.T) {
 	}
 	// A wrong line is that line's fault alone.
 	for text, want := range map[string]string{
-		"csv id,url\na,http://h/,x\nb,http://h/\n":  "names 2 columns",
-		`json [{"id":"a","adress":"x"},{"id":"b"}]`: "and nothing else",
-		`json [{"id":["SECRET"]},{"id":"b"}]`:       "and nothing else",
+		"csv id,url\na,http://h/,x\nb,http://h/\n": "names 2 columns",
+		`json [{"id":"a","place":"x"},{"id":"b"}]`: "and nothing else",
+		`json [{"id":["SECRET"]},{"id":"b"}]`:      "and nothing else",
 	} {
 		form, body, _ := strings.Cut(text, " ")
 		entries, err := parse(format(strings.ToUpper(form)), []byte(body))

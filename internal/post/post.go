@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptrace"
 	"strconv"
@@ -132,9 +133,7 @@ func newRequest(ctx context.Context, d inventory.Device, e *Event) (*http.Reques
 		return nil, errURL
 	}
 	h := req.Header
-	for name, values := range e.Extra {
-		h[name] = values
-	}
+	maps.Copy(h, e.Extra)
 	h.Set("User-Agent", "downlink")
 	h.Set("Content-Type", "text/plain; charset=utf-8")
 	if json.Valid([]byte(e.Payload)) {

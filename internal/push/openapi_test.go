@@ -73,7 +73,7 @@ func TestEveryDocumentedAnswerIsReal(t *testing.T) {
 	}
 	text, _ = io.ReadAll(resp.Body)
 	resp.Body.Close()
-	w.Close()
+	_ = w.Close()
 	doc.Answer(t, "stalled", Path, "post", resp.StatusCode, resp.Header, text)
 
 	var waits = make(chan struct{})

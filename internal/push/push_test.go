@@ -326,7 +326,7 @@ func TestBatch(t *testing.T) {
 	}
 	close(hold)
 	next()
-	out.Close()
+	_ = out.Close()
 	sent.Wait()
 	if rest, err := io.ReadAll(lines); err != nil || len(rest) > 0 {
 		t.Error(err, string(rest))

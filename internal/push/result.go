@@ -135,7 +135,7 @@ func unanswered(f *post.Failure) *fault {
 func refused(r *post.Reply, said *answer) *fault {
 	d := problem.New(problem.DeviceRefused, "it answered "+r.String())
 	if r.RetryAfter > 0 {
-		d.After(int(r.RetryAfter / time.Second))
+		d = d.After(int(r.RetryAfter / time.Second))
 	}
 	return &fault{Document: d, Sent: true, Answer: said}
 }
