@@ -243,7 +243,7 @@ func (s *Shard) deliverPastLocked(members []*Member, e *eventlog.Entry, keys top
 		}
 		offers++
 		if needless {
-			s.conflated(m, 1)
+			s.conflated(m)
 			m.moved(e.ID)
 			return
 		}

@@ -125,12 +125,10 @@ func (s *Shard) beginLocked(m *Member, start Start) {
 // or later, or is told.
 func (s *Shard) fillLocked(m *Member) {
 	var room [4]*Message
-	needless := 0
-	defer func() { s.conflated(m, needless) }()
 	walk := s.hot.after(m.read, m, room[:0])
 	for next := walk.peek(); next != nil; next = walk.peek() {
 		if next.needless() {
-			needless++
+			s.conflated(m)
 		} else if !s.offer(m, next) {
 			m.state = stalled
 			return

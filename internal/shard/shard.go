@@ -176,7 +176,7 @@ func (s *Shard) offer(member *Member, m *Message) bool {
 		return false
 	}
 	if replaced {
-		s.conflated(member, 1)
+		s.conflated(member)
 	}
 	if m.TooLarge {
 		s.opts.Metrics.resync(event.EventTooLarge)

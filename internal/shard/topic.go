@@ -73,11 +73,10 @@ func topicsOf(entries []eventlog.Entry) topics {
 // newer event of it is known, in the page or in the hot window: whoever reads on
 // gets that one.
 func (s *Shard) pastLocked(e *eventlog.Entry, page topics) (t *topic, needless bool) {
-	key := keyOf(e)
-	if key == "" {
+	if page == nil || keyOf(e) == "" {
 		return nil, false
 	}
-	name := topicName{e.Event.Target, key}
+	name := topicName{e.Event.Target, e.Event.Key}
 	t = page[name]
 	newest := t.newest
 	if hot := s.hot.topics[name]; hot != nil {
@@ -101,14 +100,13 @@ func (m *Message) Replaces(older *Message) bool {
 	return a != nil && b != nil && (a == b || a.topicName == b.topicName) && older.ID.Less(m.ID)
 }
 
-// conflated counts messages that a member is spared: a newer one of their topics
-// stands in their place, or is still to come.
-func (s *Shard) conflated(m *Member, n int) {
-	if n == 0 {
-		return
+// conflated counts a message that a member is spared: it was given back for a newer
+// one, or one is still to come.
+func (s *Shard) conflated(m *Member) {
+	s.opts.Metrics.Conflated.Inc()
+	if m.spared < math.MaxUint32 {
+		m.spared++
 	}
-	s.opts.Metrics.Conflated.Add(float64(n))
-	m.spared = uint32(min(uint64(m.spared)+uint64(n), math.MaxUint32)) //nolint:gosec // n counts, and the rest is bounded
 }
 
 // Spared is how many messages the member wasn't offered, or gave back, because
