@@ -110,7 +110,9 @@ func parseYAML(text []byte) ([]Entry, error) {
 		Groups     []string `yaml:"groups"`
 		Credential string   `yaml:"credential"`
 	}
-	if err := decodeYAML(text, &list); err != nil {
+	if err := decodeYAML(text, &list); errors.Is(err, errPlain) || errors.Is(err, errLong) {
+		return nil, err
+	} else if err != nil {
 		return nil, fmt.Errorf("%s isn't understood; write a list whose entries have id, url, and any of groups and credential", where(err))
 	}
 	entries := make([]Entry, len(list))
@@ -120,7 +122,11 @@ func parseYAML(text []byte) ([]Entry, error) {
 	return entries, nil
 }
 
-var errYAML = errors.New("not understood")
+var (
+	errYAML  = errors.New("not understood")
+	errLong  = fmt.Errorf("it has more than %d MiB, which is too much for YAML; write it as CSV or JSON", maxYAMLBytes>>20)
+	errPlain = errors.New("it has anchors, aliases or nested lists, which a list of devices doesn't need")
+)
 
 // decodeYAML reads strict YAML. Some texts that aren't make the library panic,
 // which a file must not do to a program that runs.
@@ -130,6 +136,12 @@ func decodeYAML(text []byte, into any) (err error) {
 			err = errYAML
 		}
 	}()
+	if len(text) > maxYAMLBytes {
+		return errLong
+	}
+	if !plain(text) {
+		return errPlain
+	}
 	return yaml.UnmarshalWithOptions(text, into, yaml.Strict())
 }
 
