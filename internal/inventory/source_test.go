@@ -187,7 +187,9 @@ func TestHTTP(t *testing.T) {
 		t.Fatalf("%+v", list)
 	}
 	s.media = "text/html"
-	fetch("its Content-Type is none of")
+	fetch("its Content-Type is neither")
+	s.media = "application/yaml"
+	fetch("its Content-Type is neither")
 	s.status = http.StatusInternalServerError
 	fetch("500 Internal Server Error")
 	write("two words")
