@@ -78,6 +78,7 @@ func (r *run) result() result {
 		handled, anew, resyncs, worst := d.tally()
 		res.Handled += handled
 		res.Anew += anew
+		res.Conflated += d.conflated()
 		res.Wait = max(res.Wait, round(worst))
 		for reason, n := range resyncs {
 			res.Resyncs[string(reason)] += n

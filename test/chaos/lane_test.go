@@ -11,6 +11,7 @@ type lane struct {
 	name   string // also the type of its events
 	target string // a device, or "*"
 	shard  int    // -1: all
+	key    string // of all its events; with one, only the newest has to come
 
 	mu    sync.Mutex
 	sent  []int32 // by number - 1: when it was first sent, in ms of the run

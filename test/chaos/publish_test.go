@@ -89,7 +89,7 @@ func (p *publisher) compose(l *lane) line {
 	if p.rng.IntN(100) == 0 {
 		pad = len(p.pad)
 	}
-	return line{l, n, fmt.Sprintf(`{"device":%q,"type":%q,"text":"%d %s","idem":"%s/%s/%d"}`, l.target, l.name, n, p.pad[:pad], l.target, l.name, n)}
+	return line{l, n, fmt.Sprintf(`{"device":%q,"type":%q,"key":%q,"text":"%d %s","idem":"%s/%s/%d"}`, l.target, l.name, l.key, n, p.pad[:pad], l.target, l.name, n)}
 }
 
 // rest pauses before a repeat: whoever repeats without keeps servers from

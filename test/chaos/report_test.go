@@ -24,11 +24,12 @@ type result struct {
 	Faults       int            `json:"faults"`
 	Kinds        map[string]int `json:"kinds"` // faults by kind
 	Acknowledged int            `json:"acknowledged"`
-	Handled      int            `json:"handled"` // by all devices together
-	Anew         int            `json:"anew"`    // came again in a new entry, because the log had lost the first
-	Resyncs      map[string]int `json:"resyncs"` // that were justified, without each device's first
-	Stall        float64        `json:"stall_s"` // longest time in which no device got anything
-	Wait         float64        `json:"wait_s"`  // longest from acknowledgement to a steady device
+	Handled      int            `json:"handled"`   // by all devices together
+	Anew         int            `json:"anew"`      // came again in a new entry, because the log had lost the first
+	Conflated    int            `json:"conflated"` // left out, because a newer one of the key came
+	Resyncs      map[string]int `json:"resyncs"`   // that were justified, without each device's first
+	Stall        float64        `json:"stall_s"`   // longest time in which no device got anything
+	Wait         float64        `json:"wait_s"`    // longest from acknowledgement to a steady device
 	Violations   int            `json:"violations"`
 }
 

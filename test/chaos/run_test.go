@@ -89,7 +89,8 @@ func (r *run) begin() {
 // people makes devices and lanes.
 func (r *run) people() {
 	all := &lane{name: "all", target: "*", shard: -1}
-	r.lanes = append(r.lanes, all)
+	board := &lane{name: "board", target: "*", shard: -1, key: "board"}
+	r.lanes = append(r.lanes, all, board)
 	for i := range r.settings.devices {
 		name := fmt.Sprintf("pos-%d", i)
 		shard := testkit.Shard(name, shards)
@@ -97,12 +98,15 @@ func (r *run) people() {
 		if i%10 == 0 {
 			mine = append(mine, &lane{name: "one", target: name, shard: shard})
 		}
+		if i%2 == 0 { // whoever is ever behind is among them
+			mine = append(mine, &lane{name: "price", target: name, shard: shard, key: "price"})
+		}
 		if i%10 == 5 && r.store.raw {
 			mine = append(mine, &lane{name: "raw", target: name, shard: shard})
 		}
 		r.lanes = append(r.lanes, mine...)
 		d := &device{
-			witness: newWitness(name, shard, r.chronicle, r.stored, append(mine, all)...), run: r,
+			witness: newWitness(name, shard, r.chronicle, r.stored, append(mine, all, board)...), run: r,
 			rng: rand.New(rand.NewPCG(r.seed, uint64(i))), manner: mannerOf(i),
 		}
 		d.client = client.Client{Device: name, Cursors: &client.MemoryStore{}, Silence: 4 * time.Second, Poll: i%12 == 7}
@@ -185,6 +189,8 @@ func (r *run) publish(ctx context.Context) <-chan struct{} {
 	}
 	start(10, r.named("one"), 10, func(p *publisher) func(int) { return each(p.single) })
 	start(11, r.named("all"), 0.7, func(p *publisher) func(int) { return each(p.single) })
+	start(13, r.named("board"), 1, func(p *publisher) func(int) { return each(p.single) })
+	start(14, r.named("price"), float64(r.rate)/4, func(p *publisher) func(int) { return p.batch })
 	if raw := r.named("raw"); len(raw) > 0 {
 		start(12, raw, 15, func(p *publisher) func(int) { return each(p.raw) })
 	}

@@ -171,6 +171,14 @@ func TestChecker(t *testing.T) {
 			s.publish(2)
 			s.get(3)
 		}, "loss, own 3 came"},
+		"a newer event of the key":           {func(s *script) { s.own.key = "k"; s.publish(3); s.get(1, 3) }, ""},
+		"the newest of the key doesn't come": {func(s *script) { s.own.key = "k"; s.publish(3); s.get(2) }, "loss, own 3 to 3 didn't come"},
+		"an older one of the key comes behind": {func(s *script) {
+			s.own.key = "k"
+			s.publish(2)
+			s.get(2)
+			s.event("own", 1, event.ID{Ms: 25}, s.at, true)
+		}, "repeat, own 1"},
 		"its publisher doesn't know": {func(s *script) { s.own.abandon(s.own.begin(s.at)); s.publish(1); s.get(2) }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -28,6 +28,7 @@ type witness struct {
 	cursorAt time.Duration
 	handled  int
 	anew     int // events that came again because the log had lost them
+	spared   int // events for which a newer one of their key came
 	resyncs  map[event.Reason]int
 	worst    time.Duration // from acknowledgement to here, while it was there
 }
@@ -105,8 +106,13 @@ func (w *witness) again(p *progress, n int, id event.ID, sent, now time.Duration
 	w.anew++
 }
 
-// gap is what lies between the last event of a lane and this one.
+// gap is what lies between the last event of a lane and this one, which makes all
+// that needless if they have a key.
 func (w *witness) gap(p *progress, n int, id event.ID, now time.Duration) {
+	if p.lane.key != "" {
+		w.spared += n - p.last - 1
+		return
+	}
 	for k := p.last + 1; k < n; k++ {
 		sent, acked, owed := p.lane.when(k)
 		if !owed {
@@ -190,6 +196,13 @@ func (w *witness) missing() string {
 }
 
 func (w *witness) fault(format string, args ...any) { w.chronicle.fault(format, args...) }
+
+// conflated is how many events the device was spared.
+func (w *witness) conflated() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.spared
+}
 
 func (w *witness) tally() (handled, anew int, resyncs map[event.Reason]int, worst time.Duration) {
 	w.mu.Lock()
