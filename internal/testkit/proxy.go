@@ -3,6 +3,7 @@ package testkit
 import (
 	"bytes"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -21,7 +22,7 @@ type Proxy struct {
 	sent    int64 // bytes that came from the server
 	links   map[*link]struct{}
 	all     bool              // new connections are held up too
-	unsaid  []byte            // who says it is held up; nil: nobody
+	unsaid  []string          // who says one of them is held up
 	delay   time.Duration     // before each piece of either direction
 	pace    time.Duration     // of a byte
 	edits   map[string]string // of what the server says
@@ -88,10 +89,10 @@ func (p *Proxy) StallThose(word string) (held int) {
 	return held
 }
 
-// StallSaying holds up each connection, new ones too, once its client says a word,
-// and before the server hears it.
-func (p *Proxy) StallSaying(word string) {
-	p.change(func() { p.unsaid = []byte(word) })
+// StallSaying holds up each connection, new ones too, once its client says one of
+// these words, and before the server hears it.
+func (p *Proxy) StallSaying(words ...string) {
+	p.change(func() { p.unsaid = words })
 }
 
 // Resume lets everything flow that was held up.
@@ -301,7 +302,7 @@ func (p *Proxy) pass(l *link, data []byte, fromClient bool) bool {
 	defer p.mu.Unlock()
 	if fromClient {
 		l.said = append(l.said[:0], data...)
-		l.held = l.held || p.unsaid != nil && bytes.Contains(data, p.unsaid)
+		l.held = l.held || slices.ContainsFunc(p.unsaid, func(word string) bool { return bytes.Contains(data, []byte(word)) })
 	} else {
 		p.sent += int64(len(data))
 		if b := p.breach; b != nil && b.link == l && bytes.Contains(data, b.heard) {

@@ -323,10 +323,11 @@ func (f *dialFleet) thaw(m *dialMember) {
 	f.hush(m, false)
 }
 
-// withoutLeases lets a member renew no lease for a while, though what is
-// published goes on reaching it: it has something to send, and mustn't.
+// withoutLeases lets a member renew neither leases nor its membership for a while,
+// though what is published goes on reaching it: it has something to send, and
+// mustn't.
 func (f *dialFleet) withoutLeases(m *dialMember, d time.Duration) {
-	m.link.StallSaying(":own:")
+	m.link.StallSaying(":own:", ":members")
 	<-time.After(d)
 	m.link.Resume()
 }
