@@ -76,7 +76,7 @@ func TestAFleetFitsOnOneScreen(t *testing.T) {
 	f.Gateways[3] = heard{Backend: "192.0.2.3:9090", err: errors.New("no answer: connection refused\nIs it running?")}
 	f.Gateways[5].Report.Sessions = []explain.Session{{
 		Kind: "stream", Since: now.Add(-25 * time.Hour), Address: "10.0.0.9:5", Protocol: "HTTP/1.1", Credential: "jwt", State: "stalled",
-		Cursor: "1-1", Behind: explain.Behind{Events: 300, More: true, MS: 65_000}, Groups: []string{"north\x1b[31m"},
+		Cursor: "1-1", Behind: explain.Behind{Events: 300, More: true, MS: 65_000}, Conflated: 12, Groups: []string{"north\x1b[31m"},
 	}, {Kind: "poll", Since: now, State: "live"}}
 	f.Gateways = append(f.Gateways, f.Gateways[5]) // the same one by another address
 	var out strings.Builder
@@ -93,6 +93,7 @@ func TestAFleetFitsOnOneScreen(t *testing.T) {
 		"stream for 25 h 0 min, since 2026-11-29 11:00:00, from 10.0.0.9:5, HTTP/1.1\n",
 		"1-1: 300 events behind, or more (the oldest by 1 min): it takes them more slowly than they come\n",
 		`groups      north\x1b[31m`,
+		"conflated   12 events weren't sent",
 		"gateway-39: serving.\n",
 		"  12:00:00  gateway-0  refused streams_per_device, 3 times since 11:00:00\n",
 		"… and 31 older; --json shows all\n",

@@ -78,6 +78,20 @@ func (r *rig) publish(device string, ms uint64) {
 	r.shards.Dispatch(0, []eventlog.Entry{{ID: event.ID{Ms: ms}, Event: event.Event{Target: device, Type: "t", Payload: "p"}}})
 }
 
+// TestConflated: what newer events of a key made needless is neither waiting nor
+// missing, but told.
+func TestConflated(t *testing.T) {
+	r := newRig()
+	s := r.attach(t, "a", session.Options{})
+	defer s.Detach()
+	for ms := range uint64(9) {
+		r.shards.Dispatch(0, []eventlog.Entry{{ID: event.ID{Ms: 2000 + ms}, Event: event.Event{Target: "a", Type: "t", Key: "k"}}})
+	}
+	if got := r.handler.Report("a").Sessions[0]; got.Conflated != 8 || got.Pending != 1 || got.Behind.Events != 1 || got.State != "live" {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestBehind(t *testing.T) {
 	r := newRig()
 	stream := r.attach(t, "a", session.Options{}, "north")
@@ -108,6 +122,9 @@ func TestBehind(t *testing.T) {
 func TestEveryDocumentedAnswerIsReal(t *testing.T) {
 	doc, r := openapitest.Read(t), newRig()
 	defer r.attach(t, "매장/12", session.Options{}, "north").Detach()
+	for ms := range uint64(2) {
+		r.shards.Dispatch(0, []eventlog.Entry{{ID: event.ID{Ms: 2000 + ms}, Event: event.Event{Target: "매장/12", Type: "t", Key: "k"}}})
+	}
 	r.trail.Note("매장/12", false, trail.Entry{Kind: trail.Ended, Word: "client_gone", Address: "192.0.2.1:1", Since: time.Now()})
 	r.trail.Note("매장/12", true, trail.Entry{Kind: trail.Refused, Word: "token_expired", Detail: "it expired"})
 	r.trail.Note("", true, trail.Entry{Kind: trail.Refused, Word: "token_missing"})
