@@ -122,7 +122,7 @@ func (g *Dialler) inRing(f *flow) (*owning, error) {
 	}
 	own := new(owning)
 	member, err := lease.New(lease.Options{
-		Keeper: keeper, Name: g.dial.Member, Shards: f.log.Shards(), TTL: g.dial.LeaseTTL, Leave: g.leaveTime(),
+		Keeper: keeper, Name: g.dial.Member, Shards: f.log.Shards(), TTL: g.dial.LeaseTTL, Leave: g.leaveTime(), Haste: g.haste.Done(),
 		Owners: ring.Owners,
 		Took:   func(l lease.Lease) { own.engine.Took(l) },
 		Let: func(ctx context.Context, shard int, why lease.Loss) {

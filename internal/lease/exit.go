@@ -8,6 +8,8 @@ type exit struct {
 	late      *time.Timer // ends the context of Let
 	announced time.Time   // when the members were told; zero: not yet
 	let       bool        // Let was called for every shard
+	empty     time.Time   // since when nothing is ours to write; zero: something is
+	haste     bool        // somebody has asked once more for the end
 	done      bool        // every lease is released, or given up
 	over      bool        // Run may return
 }
@@ -42,12 +44,37 @@ func (m *Member) depart(now time.Time) {
 			}
 		}
 	}
-	late := now.Sub(e.began) >= m.opts.Leave
+	late := m.late(now)
 	if !e.done && m.released(late) {
 		e.done = true
 		m.presence.next = time.Time{}
 	}
 	e.over = e.done && (m.presence.parted || late || m.failure != nil)
+}
+
+// late reports whether it is no use to wait any longer for an answer. What was
+// ours was renewed before it was let go of: a TTL after that nothing is left to
+// be released, however long the keeper is away. In haste one call has its time.
+func (m *Member) late(now time.Time) bool {
+	e := &m.exit
+	if e.empty.IsZero() && !m.writing() {
+		e.empty = now
+	}
+	limit := m.opts.TTL
+	if e.haste {
+		limit /= 5
+	}
+	return now.Sub(e.began) >= m.opts.Leave || !e.empty.IsZero() && m.away > 0 && now.Sub(e.empty) >= limit
+}
+
+// writing reports whether something of a shard may still be written.
+func (m *Member) writing() bool {
+	for i := range m.shards {
+		if p := m.shards[i].phase; p == held || p == letting {
+			return true
+		}
+	}
+	return false
 }
 
 // why is what a shard is let go of for.

@@ -128,7 +128,7 @@ func (m *Member) Run(ctx context.Context) error {
 	defer m.over()
 	ticker := time.NewTicker(m.tick)
 	defer ticker.Stop()
-	done := ctx.Done()
+	done, haste := ctx.Done(), m.opts.Haste
 	for !m.exit.over {
 		m.step(time.Now())
 		m.publish()
@@ -139,6 +139,8 @@ func (m *Member) Run(ctx context.Context) error {
 		case <-done:
 			done = nil
 			m.leave(time.Now())
+		case <-haste:
+			haste, m.exit.haste = nil, true
 		case f := <-m.back:
 			f()
 		case <-ticker.C:

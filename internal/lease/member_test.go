@@ -323,3 +323,26 @@ func TestLetIsBounded(t *testing.T) {
 		g.check(t)
 	})
 }
+
+// TestLeavingWithoutAKeeper: what a keeper that is away can't release has run out
+// a TTL later, so that nobody waits for longer; who asks twice waits for one call.
+func TestLeavingWithoutAKeeper(t *testing.T) {
+	for name, most := range map[string]time.Duration{"asked once": modelTTL * 3 / 2, "asked twice": modelTTL / 2} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				haste := make(chan struct{})
+				keeper, g := sole(t, 2, func(o *Options) { o.Leave, o.Haste = time.Hour, haste })
+				keeper.change(func() { keeper.cut[g.who.Nonce] = true })
+				if name == "asked twice" {
+					close(haste)
+				}
+				began := time.Now()
+				g.leave()
+				if took := time.Since(began); g.err != nil || took > most {
+					t.Errorf("leaving took %v: %v", took, g.err)
+				}
+				g.check(t)
+			})
+		})
+	}
+}

@@ -29,6 +29,9 @@ type Options struct {
 	Moves int
 	// Leave bounds how long Let may take when this member leaves; default 10 s.
 	Leave time.Duration
+	// Haste is closed when somebody asks once more for the end: then a member that
+	// leaves doesn't wait for a keeper that is away. Nil: nobody does.
+	Haste <-chan struct{}
 	// Owners proposes an owner for each shard: ring.Owners.
 	Owners func(members []string, shards []ring.Shard) []string
 	// Took is called when a shard has become ours: begin dialling. Member.Lease
