@@ -134,9 +134,10 @@ func (p *pipe) submit(alone bool) {
 // finish waits for the replies and hands them out.
 func (p *pipe) finish(ctx context.Context) {
 	var conn link // while it waits, the pipe is the combiner's
+	var lacking bool
 	replies, err := p.node.appends.await(ctx, p)
 	if err == nil {
-		conn = p.conn
+		conn, lacking = p.conn, p.lacking
 		p.settle(ctx, replies)
 	} else {
 		p.takes[0].shard.home.heed(nil, err)
@@ -147,7 +148,7 @@ func (p *pipe) finish(ctx context.Context) {
 			reply = replies[i]
 		}
 		p.node.take(reply, t)
-		if p.lacking && reply.Error() == nil {
+		if lacking && reply.Error() == nil {
 			clear(t.result.IDs)
 			t.result.Err = cmp.Or(t.result.Err, notReplicated(p.node.replicas))
 		}
