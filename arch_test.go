@@ -78,7 +78,7 @@ var rules = map[string]rule{
 	"door":    {may: "event backoff shard", why: "who may pass, and where it begins; of shard only that"},
 	"sse":     {may: "frame backoff shard session conn door ageing", why: "joins a session with a connection"},
 	"poll":    {may: "event backoff shard session door", why: "joins a session with an answer"},
-	"dial":    {may: "event eventlog frame backoff shard session door lease inventory post", mods: websocket, why: "joins a session with a device that is dialled; of door only the value of groups"},
+	"dial":    {may: "event eventlog frame backoff shard session door lease inventory egress post", mods: websocket, why: "joins a session with a device that is dialled; of door only the value of groups, of egress only how an error is told"},
 
 	// The edges: none of them is imported by the flow.
 	"limits":  {may: "problem", why: "what caps, not who enforces it: that one gets a function"},

@@ -205,9 +205,7 @@ func (m *mailbox) try(l lease.Lease) (more bool) {
 	} else {
 		wait, detail = max(wait, min(reply.RetryAfter, o.Backoff.Max)), "the device answered "+reply.String()
 	}
-	if m.attempt == 0 {
-		m.holding.engine.note(m.device.ID, "post_failed", detail)
-	}
+	m.holding.engine.note(m.device.ID, "post_failed", detail)
 	m.later(wait)
 	m.attempt++
 	return false

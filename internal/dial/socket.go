@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"time"
 
+	"downlink/internal/egress"
 	"downlink/internal/inventory"
 	"downlink/internal/lease"
 )
@@ -85,9 +86,7 @@ func (s *socket) run() {
 		wait, err := s.visit(l, since)
 		if err != nil {
 			s.at.is(Unreachable)
-			if attempt == 0 {
-				s.holding.engine.note(s.device.ID, "dial_failed", err.Error())
-			}
+			s.holding.engine.note(s.device.ID, "dial_failed", egress.Told(err).Error())
 			wait = o.Backoff.Delay(attempt)
 		} else { // it was open
 			since = time.Now()

@@ -3,7 +3,10 @@ package egress
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
+	"net/textproto"
+	"strings"
 	"sync/atomic"
 )
 
@@ -31,6 +34,29 @@ func (e *Error) Error() string { return string(e.Stage) + ": " + e.Err.Error() }
 func (e *Error) Unwrap() error { return e.Err }
 
 var errURL = errors.New("the URL isn't one that can be dialled")
+
+// Told is an error of a call, for people, without what the other end has said: a
+// device that only echoes would have us repeat the URL that it was asked for, or
+// its own bearer token. What net/http and the like repeat stands in quotes, or in
+// brackets.
+func Told(err error) error {
+	if _, ours := errors.AsType[*Error](err); ours || errors.Is(err, io.EOF) {
+		return err
+	}
+	if _, system := errors.AsType[*net.OpError](err); system {
+		return err
+	}
+	if _, line := errors.AsType[textproto.ProtocolError](err); line {
+		return errHeader
+	}
+	text := err.Error()
+	if i := strings.IndexAny(text, "\"[{"); i >= 0 {
+		return errors.New(strings.TrimRight(text[:i], " :=") + " …")
+	}
+	return err
+}
+
+var errHeader = errors.New("the answer's header can't be understood")
 
 // A Progress says how far a call has come. Safe for concurrent use.
 type Progress struct {

@@ -183,7 +183,7 @@ func (s *sending) failure(ctx context.Context, p *egress.Progress, err error) *F
 	if known, ok := errors.AsType[*egress.Error](err); ok {
 		return &Failure{Stage: known.Stage, Timeout: known.Timeout, Err: known.Err}
 	}
-	f := &Failure{Timeout: errors.Is(ctx.Err(), context.DeadlineExceeded), Sent: s.begun.Load(), Err: err}
+	f := &Failure{Timeout: errors.Is(ctx.Err(), context.DeadlineExceeded), Sent: s.begun.Load(), Err: egress.Told(err)}
 	switch {
 	case f.Timeout:
 		f.Err = context.DeadlineExceeded
