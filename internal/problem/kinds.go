@@ -118,7 +118,7 @@ var table = [...]Kind{
 		"Send it from a program, not from a web page.",
 		"A browser says that a page of another origin made the request. Orders about devices aren't taken from one. Nothing was stored."},
 	{NotFound, http.StatusNotFound, "There is nothing at this address",
-		"GET /v1/openapi.yaml lists the addresses of the back end. Devices connect to the other port, to /events.",
+		"GET /v1/openapi.yaml lists the addresses of the back end. Devices connect to the other port, to /events. A dialler has no other port; without an owner it takes POST /v1/push.",
 		"The path isn't one of the back end's."},
 	{TicketsOff, http.StatusNotFound, "This gateway makes no tickets",
 		"Add tickets to auth, and set ticket_secret_file to the same secrets on every gateway; docs/operate/tickets.md shows how.",
