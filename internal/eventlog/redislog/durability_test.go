@@ -101,15 +101,14 @@ func TestPowerFailure(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.redis.Start()
-	r.back()
 	gone(t, r.redis, lost)
 	dead := open(t, r.opts) // a gateway that knows nothing of before
 	reasons, _, err := dead.Judge(t.Context(), 0, []eventlog.Question{{Cursor: kept, Targets: []string{"lost"}}})
 	if err != nil || reasons[0] != "" {
 		t.Errorf("nobody can know, and yet it says %q, %v", reasons, err)
 	}
-	if in := r.inspect(lost); in.Reason != event.LogRewound {
-		t.Errorf("a gateway that had read it is told %q", in.Reason)
+	if reason := r.backAt(lost); reason != event.LogRewound {
+		t.Errorf("a gateway that had read it is told %q", reason)
 	}
 	if _, err := r.Suspect(t.Context(), 0, lost); err != nil { // as its tail does
 		t.Fatal(err)
@@ -134,6 +133,26 @@ func TestPowerFailureOfTheAcknowledged(t *testing.T) {
 	gone(t, r.redis, lost)
 	if reason := r.backAt(kept); reason != event.LogRewound {
 		t.Errorf("a tail that had not read it is told %q", reason)
+	}
+	r.want("a device that had not got it", kept, "lost", event.LogRewound)
+}
+
+// TestKnownAlthoughThePositionIsGone: the gateway's own position has left the
+// window; what it has acknowledged and is missing is told all the same.
+func TestKnownAlthoughThePositionIsGone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(o *Options) { o.Failover = Evidence }, testkit.RedisConfig("appendonly yes", "appendfsync everysec"))
+	kept := r.app("kept")
+	size := r.awaitFile("payload for kept")
+	lost := r.app("lost")
+	r.redis.Kill9()
+	if err := os.Truncate(r.file(), size); err != nil {
+		t.Fatal(err)
+	}
+	r.redis.Start()
+	gone(t, r.redis, lost)
+	if reason := r.backAt(event.ID{Ms: 1}); reason == "" {
+		t.Error("a position from long ago is in no doubt")
 	}
 	r.want("a device that had not got it", kept, "lost", event.LogRewound)
 }

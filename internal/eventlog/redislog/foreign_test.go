@@ -225,3 +225,44 @@ func TestStreamBeforeTheFirstLook(t *testing.T) {
 		t.Errorf("after the first sweep a cursor from before the first look is judged %q", got)
 	}
 }
+
+// TestRemovedAfterALostConnection: what was acknowledged over a connection that was
+// lost is asked for; somebody has removed it meanwhile. That is no loss, as far as
+// anybody knows: who may have missed it is told so, once, and by the other word.
+func TestRemovedAfterALostConnection(t *testing.T) {
+	t.Parallel()
+	for name, remove := range map[string]func(r *rig, first event.ID){
+		"trimmed": func(r *rig, _ event.ID) { r.redis.Do("XTRIM", stream0, "MAXLEN", "1") },
+		"deleted": func(r *rig, first event.ID) { r.redis.Do("XDEL", stream0, first.String()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, func(o *Options) { o.Failover = Evidence })
+			proxy := r.through()
+			r.state()
+			first := r.app("a")
+			proxy.Cut()
+			var last event.ID
+			r.eventually(func() bool { // the connection's end is noticed in its time
+				res := r.try(t.Context(), "b", nil)
+				last = res.IDs[0]
+				return res.Err == nil
+			})
+			remove(r, first)
+			if reason := r.backAt(last); reason != event.WindowExpired {
+				t.Errorf("a tail is told %q", reason)
+			}
+			st := r.state()
+			r.want("who may have missed it", last, "a", event.WindowExpired)
+			r.want("who was told", st.Head, "a", "")
+			for _, b := range st.Breaks {
+				if b.Reason != event.WindowExpired {
+					t.Errorf("breaks %+v", st.Breaks)
+				}
+			}
+			if in := r.inspect(st.Head); in.Reason != "" || in.State.Head != st.Head {
+				t.Errorf("and once more: %+v", in)
+			}
+		})
+	}
+}

@@ -176,7 +176,7 @@ func (l *Log) inspect(ctx context.Context, h *home, shards []int, positions []ev
 		}
 		held, s := there[0] == 1, &l.byShard[shards[i]]
 		if !acked[i].IsZero() && there[1] == 0 && out[i].State.Swept.Less(acked[i]) {
-			if out[i].State, err = l.missing(ctx, s, out[i].State, acked[i], out[i].State.Judge(positions[i], held, event.ID{})); err != nil {
+			if out[i].State, err = l.missing(ctx, s, out[i].State, acked[i]); err != nil {
 				return nil, err
 			}
 		} else {
@@ -192,17 +192,18 @@ func (l *Log) inspect(ctx context.Context, h *home, shards []int, positions []ev
 }
 
 // missing is the state of a shard that lacks an entry which this gateway has
-// acknowledged, once that is noted. A position that has fallen out of the window
-// says that someone has deleted it.
-func (l *Log) missing(ctx context.Context, s *shard, state eventlog.State, acked event.ID, position event.Reason) (eventlog.State, error) {
-	if position != event.WindowExpired {
-		var err error
-		if state, err = l.Suspect(ctx, s.index, acked); err != nil {
-			return state, err
-		}
+// acknowledged, once that is noted. Where somebody has removed entries without
+// notes, it may be one of them.
+func (l *Log) missing(ctx context.Context, s *shard, state eventlog.State, acked event.ID) (eventlog.State, error) {
+	how := ""
+	if state.Judge(acked, false, event.ID{}) == event.WindowExpired {
+		how = "removed"
 	}
-	s.acked.forget(acked)
-	return state, nil
+	state, err := l.suspect(ctx, s, acked, how)
+	if err == nil {
+		s.acked.forget(acked)
+	}
+	return state, err
 }
 
 // lost reports whether a position that the log doesn't hold is evidence of a
@@ -220,7 +221,11 @@ func (l *Log) Suspect(ctx context.Context, shard int, reach event.ID) (eventlog.
 	if err != nil {
 		return eventlog.State{}, err
 	}
-	reply, err := l.evalRecord(ctx, s.home, callSuspect, suspectScript, s.keys(), []string{reach.String()})
+	return l.suspect(ctx, s, reach, "")
+}
+
+func (l *Log) suspect(ctx context.Context, s *shard, reach event.ID, how string) (eventlog.State, error) {
+	reply, err := l.evalRecord(ctx, s.home, callSuspect, suspectScript, s.keys(), []string{reach.String(), how})
 	if err != nil {
 		return eventlog.State{}, err
 	}

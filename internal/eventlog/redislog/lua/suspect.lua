@@ -1,4 +1,5 @@
--- KEYS: stream, record, notes. ARGV: the highest ID known from the lost branch.
+-- KEYS: stream, record, notes. ARGV: the highest ID known from the lost branch,
+-- and 'removed' if somebody may have removed it instead, or ''.
 -- A server loses its tail once, when it takes over: what the gateways report
 -- of that, one after the other, widens one break.
 local st = look(KEYS[1], KEYS[2], KEYS[3])
@@ -36,6 +37,24 @@ local list, latest, covered = read_breaks(st), nil, false
 for _, b in ipairs(list) do
   if b.epoch == epoch() and b.why ~= 'd' then latest = b end
   if b.why == 'w' and cmp(ARGV[1], b.boundary) < 0 then covered = true end
+end
+if ARGV[2] == 'removed' then
+  -- Nobody knows which of the two: everybody is told, by the word that is true of both.
+  if known then return state(st) end
+  local gap
+  for _, b in ipairs(list) do
+    if b.why == 'd' then gap = b end
+  end
+  local boundary = fresh_head(st.f.head)
+  if gap then
+    gap.boundary, gap.reach = boundary, boundary
+    write_breaks(st, list)
+  else
+    add_break(st, boundary, boundary, 'd')
+  end
+  redis.call('HSET', st.rec, 'lost', later(lost, ARGV[1]))
+  flush(st)
+  return state(st)
 end
 if known and covered then return state(st) end
 local reach = cap(st.f.head, ARGV[1]) -- once: time goes on while a script runs
