@@ -33,10 +33,11 @@ type receiving struct {
 
 func startReceiving(t *testing.T, o client.ReceiverOptions) *receiving {
 	d := &receiving{T: t, opts: o}
-	var err error
-	if d.listener, err = net.Listen("tcp", testkit.LastingAddr(t)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Eventually(t, "a lasting address that nobody else takes", func() (ok bool) {
+		var err error
+		d.listener, err = net.Listen("tcp", testkit.LastingAddr(t))
+		return err == nil
+	})
 	d.start()
 	t.Cleanup(d.stop)
 	return d

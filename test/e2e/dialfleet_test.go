@@ -42,7 +42,7 @@ func scaleOfDialling() dialScale {
 // of three is gone in disorder: its leases' time, until the next look of the
 // others, and the dials. What a machine that runs other tests too adds is on top.
 func (s dialScale) bound() time.Duration {
-	extra := 3 * time.Second
+	extra := 10 * time.Second
 	if *dialFull {
 		extra = time.Second
 	}
