@@ -28,6 +28,8 @@ func (l *Log) Append(ctx context.Context, batch []eventlog.Append) []eventlog.Re
 	}
 	results := eventlog.NewResults(batch)
 	pipes := make([]*pipe, 0, 1) // one for each server, of which there are few
+	var room [1]route
+	way := routes(room[:0])
 	for i := range batch {
 		s, err := l.shard(batch[i].Shard)
 		if err == nil {
@@ -37,7 +39,7 @@ func (l *Log) Append(ctx context.Context, batch []eventlog.Append) []eventlog.Re
 			results[i].Err = err
 			continue
 		}
-		n := s.home.node()
+		n := way.to(s.home)
 		at := slices.IndexFunc(pipes, func(p *pipe) bool { return p.node == n })
 		if at < 0 {
 			at = len(pipes)
@@ -52,6 +54,29 @@ func (l *Log) Append(ctx context.Context, batch []eventlog.Append) []eventlog.Re
 		p.finish(ctx)
 	}
 	return results
+}
+
+// routes are where one call sends what it stores. A home that moves while the
+// call is put together would have its later events stored at the new server, and
+// the earlier ones refused at the old: what the publisher repeats would come
+// behind them.
+type routes []route
+
+type route struct {
+	home *home
+	node *node
+}
+
+// to is the server that the home was at when it was first asked for.
+func (r *routes) to(h *home) *node {
+	for _, one := range *r {
+		if one.home == h {
+			return one.node
+		}
+	}
+	n := h.node()
+	*r = append(*r, route{h, n})
+	return n
 }
 
 // A pipe is the commands of one Append call for one server.
