@@ -109,3 +109,16 @@ func TestDialStatus(t *testing.T) {
 		t.Errorf("something else: %d %s", code, errs)
 	}
 }
+
+// With owner static there are no leases, generations or members to tell of; and a
+// list that was never read isn't an earlier one.
+func TestDialStatusOfAStaticMember(t *testing.T) {
+	at := answering(t, http.StatusOK, `{"owner":"static","transport":"post","ready":true,"inventory":{"source":"d.csv","devices":0,"error":"it is gone"},
+		"shards":[{"shard":3,"held":true,"live":true,"devices":{"devices":3,"connected":2,"dialling":0,"unreachable":1}}]}`)
+	code, out, errs := execute(t, "", nil, "dial", "status", "--backend", at)
+	words := strings.Join(strings.Fields(out), " ")
+	if code != exitDone || errs != "" || !strings.Contains(words, "shard 3 3 devices here, 2 connected") ||
+		strings.Contains(words, "nobody") || strings.Contains(words, "earlier") || !strings.Contains(words, "it couldn't be read yet: it is gone") {
+		t.Errorf("%d %s %s", code, out, errs)
+	}
+}

@@ -94,7 +94,11 @@ func (c *dialStatusCmd) show(w io.Writer, s gateway.DialStatus) error {
 		b.WriteString(": ready\n")
 	}
 	fmt.Fprintf(&b, "inventory: %d devices of %s\n", s.Inventory.Devices, s.Inventory.Source)
-	if s.Inventory.Error != "" {
+	switch {
+	case s.Inventory.Error == "":
+	case s.Inventory.Read.IsZero() && s.Inventory.Devices == 0:
+		fmt.Fprintf(&b, "  it couldn't be read yet: %s\n", s.Inventory.Error)
+	default:
 		fmt.Fprintf(&b, "  its last reading failed, and an earlier one counts: %s\n", s.Inventory.Error)
 	}
 	if s.Owner != gateway.Nobody {
@@ -128,6 +132,10 @@ func (c *dialStatusCmd) shards(t io.Writer, s gateway.DialStatus) {
 		}
 		settled := shard.Proposed == shard.Owner && shard.Held == shard.Live && !shard.Letting
 		if d := shard.Devices; !c.All && settled && (d == nil || d.Connected == d.Devices) {
+			continue
+		}
+		if s.Owner != gateway.Ring { // arithmetic owns: there is nobody to name
+			fmt.Fprintf(t, "shard %d\t%s\n", shard.Shard, here) //nolint:errcheck // Flush tells
 			continue
 		}
 		state := ""

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"os"
 	"strings"
 
@@ -22,11 +23,14 @@ import (
 var version string
 
 func main() {
-	io := console{in: os.Stdin, out: os.Stdout, err: os.Stderr}
+	// We don't use this logger. net/http does, for what a device says unasked: as
+	// often as the device likes, in its own words, and past our form and level.
+	log.SetOutput(io.Discard)
+	term := console{in: os.Stdin, out: os.Stdout, err: os.Stderr}
 	if len(os.Args) > 1 && os.Args[1] == "serve" { // other commands end, or take what they need
-		io.signals = takeSignals()
+		term.signals = takeSignals()
 	}
-	os.Exit(run(os.Args[1:], os.Environ(), io))
+	os.Exit(run(os.Args[1:], os.Environ(), term))
 }
 
 // A console is what a command talks to.
