@@ -105,6 +105,7 @@ var notLimits = map[string]string{
 	"shard.messageBytes":      "what a message costs in memory",
 	"shard.topicBytes":        "what a conflation key costs in memory",
 	"redislog.mostBehind":     "when a check warns of a replica",
+	"redislog.mostCompared":   "with more in a call, all of a shard's are one transaction",
 	"redislog.mostEarlier":    "lost connections whose last acknowledged entry is asked for; the watchdog asks each second",
 	"redislog.pageEntries":    "what one script returns, which the next one follows",
 	"redislog.maxAsked":       "how many servers of a cluster are asked who serves what; the next look asks others",
