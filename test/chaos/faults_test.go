@@ -64,7 +64,7 @@ func (r *run) restarted() {
 func freezeGateway(long bool) func(*run, *rand.Rand) (time.Duration, func()) {
 	return func(r *run, rng *rand.Rand) (time.Duration, func()) {
 		m, from := r.fleet.pick(rng), r.now()
-		m.process.AwaitReady() // one that doesn't listen yet refuses its publishers by hundreds
+		m.settle()
 		m.process.Stop()
 		lasts := between(rng, 500*time.Millisecond, 6*time.Second)
 		if long {

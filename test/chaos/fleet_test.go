@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"downlink/internal/testkit"
 )
@@ -42,6 +43,18 @@ func newMember(tb testing.TB, link *testkit.Proxy, args ...string) *member {
 
 // launch starts the gateway, the first time or anew.
 func (m *member) launch() { m.process = program(m.tb).LaunchGateway(m.tb, m.args...) }
+
+// settle gives a gateway that was just launched time to listen: frozen before, it
+// refuses publishers at once, who use their attempts up. Its log may be away, and
+// come back by whoever calls this.
+func (m *member) settle() {
+	for range 100 {
+		if m.process.Started() {
+			return
+		}
+		wait(m.tb.Context(), 20*time.Millisecond)
+	}
+}
 
 // configure writes the file with another limit, in one go.
 func (m *member) configure(pending int) {
