@@ -135,6 +135,8 @@ func TestWhereNothingIsKnown(t *testing.T) {
 		}}}, "a is REVOKED since " + clock(now, now) + ` (stolen\x1b[31m): it is let in nowhere`, nothingIsKnown},
 		"by hand":   {heard{Report: &explain.Report{Time: now, Gateway: ready, Revoked: true, Revocation: new(explain.Revocation)}}, "a is REVOKED: it", nothingIsKnown},
 		"of before": {heard{Report: &explain.Report{Time: now, Gateway: ready, Revoked: true}}, "a is REVOKED: it", nothingIsKnown},
+		"elsewhere": {heard{Report: &explain.Report{Time: now, Gateway: ready, Dials: "its shard is 3: member b dials it"}}, "its shard is 3: member b dials it.", nothingIsKnown},
+		"dialled":   {heard{Report: &explain.Report{Time: now, Gateway: ready, Dials: "this member dials it"}}, notDialled + "\n  Ask the member", nothingIsKnown},
 		"absent":    {heard{Report: &explain.Report{Time: now, Gateway: ready}}, nothingIsKnown + "\n  No request", "TROUBLE"},
 		"trouble":   {heard{Report: &explain.Report{Time: now, Gateway: expired}}, "TROUBLE: the certificate expired\n", running},
 		"silent":    {heard{err: errors.New("no answer: connection refused")}, running, nothingIsKnown},

@@ -133,6 +133,11 @@ func (p *page) gateways() {
 	if len(p.names) == 0 && !slices.ContainsFunc(p.f.Gateways, heard.said) {
 		p.line("\nIs a gateway running there, and is --backend its back-end port (backend_listen)?")
 	}
+	for _, h := range p.f.Gateways {
+		if r := h.Report; r != nil && r.Dials != "" && len(r.Sessions) == 0 {
+			p.line("At %s: %s.", p.nameOf(h), visible(r.Dials))
+		}
+	}
 	if len(others) > 0 {
 		p.b.WriteString(wrapped("Not connected at "+strings.Join(others, ", ")+": serving.", ""))
 	}
@@ -307,6 +312,7 @@ func (p *page) advice(all []memory) {
 const (
 	nothingComes   = "Connected, and an event doesn't come"
 	nothingIsKnown = "Not connected, and nothing is known of it"
+	notDialled     = "Not connected, and it should be dialled"
 )
 
 // silence is what to read where nothing has happened that would explain it.
@@ -315,6 +321,8 @@ func (p *page) silence() []string {
 	switch {
 	case p.f.Connected:
 		return []string{nothingComes}
+	case slices.ContainsFunc(p.f.Gateways, func(h heard) bool { return h.Report != nil && h.Report.Dials != "" }):
+		return []string{notDialled}
 	case answers:
 		return []string{nothingIsKnown}
 	default:

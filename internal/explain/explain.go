@@ -34,6 +34,8 @@ type Options struct {
 	}
 	Revoked func(device string) (r eventlog.Revocation, revoked bool)
 	Trail   *trail.Trail
+	// Dials says which member is to dial a device of a shard. Nil: devices connect.
+	Dials func(device string, shard int) string
 }
 
 // A Handler answers questions about devices. Safe for concurrent use.
@@ -76,6 +78,9 @@ func (h *Handler) Report(device string) *Report {
 	}
 	if by, revoked := h.opts.Revoked(device); revoked {
 		r.Revoked, r.Revocation = true, revocation(by)
+	}
+	if h.opts.Dials != nil {
+		r.Dials = h.opts.Dials(device, r.Shard)
 	}
 	if !position.IsZero() {
 		r.Position = position.String()

@@ -13,6 +13,8 @@ type Report struct {
 	// Revocation is nil unless the device is revoked.
 	Revocation *Revocation `json:"revocation,omitempty"`
 	Sessions   []Session   `json:"sessions"` // the latest first
+	// Dials says, where devices are dialled, which member this one is due to.
+	Dials string `json:"dials,omitempty"`
 	// Trail is what happened to the device lately, newest first; Claimed what
 	// happened to requests that only said to be the device, and Nameless to those
 	// that named none.

@@ -30,7 +30,8 @@ type base struct {
 	identity *credentials
 	instance string // random
 	ready    server.Ready
-	address  func() string // by which people know it
+	address  func() string                         // by which people know it
+	dials    func(device string, shard int) string // who is to dial it; nil: devices connect
 	backend  *server.Server
 
 	flow   atomic.Pointer[flow] // nil until the log has been reached

@@ -51,6 +51,7 @@ func (g *base) explainer(f *flow) *explain.Handler {
 		Gateway: name, Instance: g.instance, Version: g.opts.Version, Address: g.address(), Ready: g.ready,
 		Troubles: g.identity.troubles,
 		Shards:   f.shards, Revoked: f.revoked.Find, Trail: f.trail,
+		Dials: g.dials,
 	})
 }
 

@@ -83,6 +83,7 @@ func NewDialler(o Options, d DialOptions) (*Dialler, error) {
 	g.prepare(o)
 	g.dials = newDialInstruments(g.registry)
 	g.ready, g.address = g.Ready, func() string { return g.BackendAddr().String() }
+	g.base.dials = g.whoDials
 	devices, backend, err := shareDescriptors()
 	if err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 
 	"downlink/internal/control"
@@ -13,6 +14,7 @@ import (
 	"downlink/internal/openapi"
 	"downlink/internal/publish"
 	"downlink/internal/push"
+	"downlink/internal/ring"
 	"downlink/internal/server"
 )
 
@@ -126,5 +128,29 @@ func (g *Dialler) ringStatus(s *DialStatus, counts map[int]dial.Counts) {
 	}
 	for _, m := range l.Members {
 		s.Members = append(s.Members, DialMember{Name: m.Name, Leaving: m.Leaving, Shards: owned[m.Name]})
+	}
+}
+
+// whoDials says which member is to dial a device.
+func (g *Dialler) whoDials(device string, shard int) string {
+	if _, listed := g.inventory.Lookup(device); !listed {
+		return "it isn't in this member's inventory, or its entry there is wrong: nobody dials it"
+	}
+	const ours = "this member dials it"
+	m := g.member.Load()
+	if m == nil {
+		if ring.Static(shard, g.dial.Index, g.dial.Members, g.dial.Replication) {
+			return ours
+		}
+		return fmt.Sprintf("its shard is %d: member %d of %d dials it", shard, shard%g.dial.Members, g.dial.Members)
+	}
+	at := m.Status()
+	switch owner := at.Shards[shard].Owner; owner {
+	case at.Name:
+		return ours
+	case "":
+		return fmt.Sprintf("nobody has its shard, %d, just now", shard)
+	default:
+		return fmt.Sprintf("its shard is %d: member %s dials it", shard, owner)
 	}
 }
