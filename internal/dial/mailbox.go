@@ -36,7 +36,7 @@ type mailbox struct {
 	session *session.Session
 	item    *session.Delivery // what is being delivered; nil: nothing is
 	began   time.Time         // when item was first tried
-	attempt int               // how often it was tried
+	attempt int               // how often it was tried; written before the turn is given back
 	retryAt time.Time         // not before; zero: at any time
 	timer   *time.Timer       // wakes at retryAt
 	start   shard.Start       // where the next session begins
@@ -72,7 +72,7 @@ func (m *mailbox) Wake() {
 	switch m.phase {
 	case idle:
 		m.phase = queued
-		m.holding.engine.queue.add(m)
+		m.holding.engine.queue.add(m, m.attempt > 0)
 	case running:
 		m.phase = again
 	}
@@ -110,7 +110,7 @@ func (m *mailbox) through(more bool) {
 		}
 	case more || m.phase == again:
 		m.phase = queued
-		m.holding.engine.queue.add(m)
+		m.holding.engine.queue.add(m, m.attempt > 0)
 	default:
 		m.phase = idle
 	}
@@ -187,7 +187,7 @@ func (m *mailbox) try(l lease.Lease) (more bool) {
 		m.at.is(Connected)
 		m.start = shard.Start{Cursor: m.item.ID}
 		m.holding.note(m.device.ID, m.item.ID)
-		m.item, m.retryAt = nil, time.Time{}
+		m.item, m.retryAt, m.attempt = nil, time.Time{}, 0
 		return true
 	case errors.Is(err, errLeaving) || err != nil && m.isLeaving():
 		return false // whoever has the device next posts it again

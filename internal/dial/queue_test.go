@@ -48,6 +48,46 @@ func TestPostsOfManyDevices(t *testing.T) {
 	})
 }
 
+// TestDevicesThatAreGone have half of the places at most, so that the others don't
+// wait for their time limits.
+func TestDevicesThatAreGone(t *testing.T) {
+	var well atomic.Int64
+	p := new(posted)
+	p.answer = func(_ int, e post.Event) (*post.Reply, error) {
+		if e.Payload == "gone" {
+			pass(4 * time.Second)
+			return nil, &post.Failure{Stage: post.Answer, Timeout: true, Err: context.DeadlineExceeded}
+		}
+		well.Add(1)
+		return status(200)
+	}
+	byPost(t, p, func(r *rig) {
+		for i := range 100 {
+			id := fmt.Sprint("d", i)
+			r.log.kept[id] = event.ID{Ms: 1000}
+			r.list(id, "http://x/")
+		}
+		r.take(7, time.Hour)
+		synctest.Wait()
+		for i := range 24 {
+			r.publish(fmt.Sprint("d", i), "gone")
+		}
+		pass(22 * time.Second) // each was tried, and nothing has left the window
+		before := len(p.all())
+		for i := 24; i < 100; i++ {
+			r.publish(fmt.Sprint("d", i), "quick")
+		}
+		pass(time.Second)
+		if n := well.Load(); n != 76 {
+			t.Errorf("%d of 76 devices that are well had their event within a second", n)
+		}
+		pass(30 * time.Second)
+		if n := len(p.all()) - before - 76; n < 24 {
+			t.Errorf("24 devices that are gone were tried %d times in half a minute", n)
+		}
+	})
+}
+
 // TestTheQueueTakesALowerLimit, and ends its workers.
 func TestTheQueueTakesALowerLimit(t *testing.T) {
 	p := &posted{answer: func(int, post.Event) (*post.Reply, error) {
