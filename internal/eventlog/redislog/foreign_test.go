@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"downlink/internal/event"
+	"downlink/internal/eventlog"
 )
 
 // What others do to the log while no gateway looks never makes an old cursor
@@ -264,5 +265,31 @@ func TestRemovedAfterALostConnection(t *testing.T) {
 				t.Errorf("and once more: %+v", in)
 			}
 		})
+	}
+}
+
+// TestAReplacedStreamSaysSo: somebody deletes a stream, and its readers go on with
+// what is stored next. Behind the break stands an entry that has them ask: a device
+// that leaves its gateway before the next round of its watchdog would take an ID
+// from after the break to another one, which has nothing to tell it.
+func TestAReplacedStreamSaysSo(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	r.app("a")
+	r.state()
+	r.redis.Do("DEL", stream0)
+	r.state() // whoever looks first
+	r.app("b")
+	st := r.state()
+	if len(st.Breaks) != 1 {
+		t.Fatalf("breaks %+v", st.Breaks)
+	}
+	page, err := r.Range(t.Context(), 0, st.Breaks[0].Boundary, event.MaxID, 1<<20)
+	if err != nil || len(page.Entries) != 2 || !eventlog.AsksToLook(&page.Entries[0].Event) {
+		t.Errorf("behind the break stand %+v, %v", page.Entries, err)
+	}
+	r.state()
+	if again, err := r.Range(t.Context(), 0, st.Breaks[0].Boundary, event.MaxID, 1<<20); err != nil || len(again.Entries) != 2 {
+		t.Errorf("and later %+v, %v", again.Entries, err)
 	}
 }

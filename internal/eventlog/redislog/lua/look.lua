@@ -209,6 +209,15 @@ local function found(st, s)
   return s
 end
 
+-- beckon stores an entry that has whoever reads it ask before he hands anything
+-- over: he goes on past a break, and a device that leaves him for another gateway
+-- before his watchdog looks would never be told. If there is no memory for it, the
+-- watchdogs find the break.
+local function beckon(st)
+  redis.pcall('XADD', st.key, '*', 'dev', '*control', 'type', 'look', 'payload', '{}')
+  return xinfo(st.key)
+end
+
 local function replaced(st, s, missing)
   local order, added = cmp(s.head, st.f.head), tonumber(st.f.added)
   return s.made or order < 0 or s.added < added or (order > 0) ~= (s.added > added) or missing < 0
@@ -240,6 +249,7 @@ local function compare(st, s)
     local reach = st.f.head
     s = found(st, s)
     add_break(st, s.head, reach, 'w')
+    s = beckon(st)
   elseif missing > 0 then -- removed by someone else, without notes
     set(st, 'since', s.head)
     set(st, 'removed', text(s.added - s.length))

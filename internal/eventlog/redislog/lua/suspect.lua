@@ -23,11 +23,7 @@ end
 local function fresh_head(above)
   st.f.head = later(st.f.head, above)
   local boundary = start_over(st, {}).head
-  -- Whoever reads on past the boundary has to ask before he hands anything over:
-  -- a device that goes from him to another gateway would never be told. If there
-  -- is no memory for it, the watchdogs find the break.
-  redis.pcall('XADD', st.key, '*', 'dev', '*control', 'type', 'look', 'payload', '{}')
-  local s = xinfo(st.key)
+  local s = beckon(st)
   set(st, 'head', s.head)
   set(st, 'added', text(s.added))
   return boundary
