@@ -73,6 +73,7 @@ func (v *Inventory) build(entries []Entry, before *state) (*state, []error, erro
 	}
 	twice := doubles(entries)
 	words := interned{}
+	usable := 0
 	for i := range entries {
 		e := &entries[i]
 		err := e.Err
@@ -91,11 +92,12 @@ func (v *Inventory) build(entries []Entry, before *state) (*state, []error, erro
 		case err != nil:
 			pass(e, err)
 		default:
+			usable++
 			at := event.Shard(e.Device.ID, v.opts.Shards)
 			byShard[at] = append(byShard[at], v.same(e.Device, before, words))
 		}
 	}
-	if len(faults) > 0 && len(faults) == len(entries) {
+	if len(faults) > 0 && usable == 0 {
 		return nil, nil, fmt.Errorf("not one of its %d entries can be used; the first: %w", len(entries), faults[0])
 	}
 	return newState(byShard), faults, nil
