@@ -60,21 +60,34 @@ func parseJSON(text []byte) ([]Entry, error) {
 	if !json.Valid(text) {
 		return nil, errors.New("it isn't JSON")
 	}
-	var raw []json.RawMessage
-	if json.Unmarshal(text, &raw) != nil {
+	in := json.NewDecoder(bytes.NewReader(text))
+	if first, _ := in.Token(); first != json.Delim('[') {
 		return nil, errors.New(`it isn't an array of devices: [{"id":"pos-1","url":"https://…"}, …]`)
 	}
-	entries := make([]Entry, len(raw))
-	for i, object := range raw {
+	var entries []Entry
+	for in.More() {
+		var object json.RawMessage
+		if err := in.Decode(&object); err != nil {
+			return nil, errors.New("it isn't JSON")
+		}
+		if len(entries) == maxEntries {
+			return nil, errEntries
+		}
 		var d struct {
 			ID string `json:"id"`
 			row
 		}
 		err := decodeJSON(object, &d)
-		entries[i] = Entry{Device: d.device(d.ID), Err: err}
+		entries = append(entries, Entry{Device: d.device(d.ID), Err: err})
 	}
 	return entries, nil
 }
+
+// maxEntries bounds what a list of rubbish costs before it is refused: an entry
+// of three bytes takes a hundred.
+const maxEntries = 1 << 20
+
+var errEntries = fmt.Errorf("it has more than %d entries", maxEntries)
 
 // A row is a device without its ID, as it is written in JSON.
 type row struct {
@@ -169,7 +182,7 @@ func parseCSV(text []byte) ([]Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	entries := make([]Entry, 0, bytes.Count(text, []byte("\n")))
+	entries := make([]Entry, 0, min(bytes.Count(text, []byte("\n")), maxEntries))
 	for {
 		record, err := in.Read()
 		if err == io.EOF {
@@ -177,6 +190,9 @@ func parseCSV(text []byte) ([]Entry, error) {
 		}
 		if err != nil {
 			return nil, csvError(err)
+		}
+		if len(entries) == maxEntries {
+			return nil, errEntries
 		}
 		e := Entry{}
 		e.Line, _ = in.FieldPos(0)

@@ -100,6 +100,15 @@ func TestBrokenTexts(t *testing.T) {
 	}
 }
 
+// TestTooManyEntries: rubbish of a few bytes each is refused before it has
+// taken gigabytes.
+func TestTooManyEntries(t *testing.T) {
+	text := "id,url\n" + strings.Repeat("a\n", maxEntries+1)
+	if entries, err := parse(formatCSV, []byte(text)); !errors.Is(err, errEntries) || entries != nil {
+		t.Errorf("%d entries, %v", len(entries), err)
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	f.Add("JSON", []byte(`[{"id":"a","url":"http://h/"}]`))
 	f.Add("CSV", []byte("id,url,groups\na,http://h/,x;y\n"))
