@@ -184,7 +184,6 @@ func (k *keeping) say(who eventlog.Claimant, says eventlog.Presence) eventlog.Me
 
 func (k *keeping) members() {
 	a, b, second := claimant("a", "1"), claimant("b", "2"), claimant("a", "3")
-	b.TTL = shortTTL
 	same := cmpopts.SortSlices(func(x, y eventlog.MemberState) bool { return x.Name < y.Name })
 	want := func(what string, got eventlog.Membership, taken, known bool, members ...eventlog.MemberState) {
 		k.Helper()
@@ -198,6 +197,8 @@ func (k *keeping) members() {
 	want("the second", k.say(b, eventlog.PresenceStay), false, true, isA, isB)
 	want("a namesake", k.say(second, eventlog.PresenceStay), true, false, isA, isB)
 	want("a namesake goes", k.say(second, eventlog.PresenceGone), true, false, isA, isB)
+	b.TTL = shortTTL
+	k.say(b, eventlog.PresenceStay)
 	testkit.Eventually(k, "the second runs out", func() bool { return len(k.say(a, eventlog.PresenceLook).Members) == 1 })
 	want("leaving", k.say(a, eventlog.PresenceLeaving), false, true, eventlog.MemberState{Name: "a", Leaving: true})
 	want("gone", k.say(a, eventlog.PresenceGone), false, false)
