@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -27,6 +28,7 @@ type limited struct {
 	lobby   *lobby.Lobby
 	reserve *reserve
 	cutting chan struct{} // holds one for each connection that is being cut
+	odd     *oddities
 }
 
 // Accept implements net.Listener. It fails only once the listener is closed.
@@ -102,11 +104,14 @@ type limitedConn struct {
 	cutting  chan struct{}
 	detached atomic.Bool
 	shaking  bool // its TLS handshake is being done, by whoever reads
+	odd      *oddities
+	read     int   // bytes, in the clear
+	failed   error // of the last Read
 }
 
 // seat makes a guest's connection, which may be cut from now on.
 func (l limited) seat(c net.Conn, guest *lobby.Guest) *limitedConn {
-	seated := &limitedConn{Conn: c, accepted: c, guest: guest, cutting: l.cutting}
+	seated := &limitedConn{Conn: c, accepted: c, guest: guest, cutting: l.cutting, odd: l.odd}
 	guest.Sit((*cuttable)(seated))
 	return seated
 }
@@ -144,7 +149,9 @@ func guestOf(c net.Conn) *limitedConn {
 // waits until it may go on.
 func (c *limitedConn) Read(b []byte) (int, error) {
 	if !c.shaking {
-		return c.Conn.Read(b)
+		n, err := c.Conn.Read(b)
+		c.read, c.failed = c.read+n, err
+		return n, err
 	}
 	if first, ok := c.Conn.(*begun); !ok || len(first.head) == 0 {
 		c.guest.Rest()
@@ -154,6 +161,14 @@ func (c *limitedConn) Read(b []byte) (int, error) {
 		return 0, net.ErrClosed
 	}
 	return n, err
+}
+
+// Write implements net.Conn.
+func (c *limitedConn) Write(b []byte) (int, error) {
+	if bytes.HasPrefix(b, []byte(unreadable)) {
+		c.odd.say(c)
+	}
+	return c.Conn.Write(b)
 }
 
 func (c *limitedConn) Close() error {

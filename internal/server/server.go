@@ -74,7 +74,7 @@ func Listen(o Options) (*Server, error) {
 	protocols := protocols(&o)
 	kept := newReserve(o.Reserve, o.Lobby.Metrics, o.Logger)
 	o.Lobby.Short = kept.short
-	l := limited{Listener: socket, lobby: lobby.New(o.Lobby), reserve: kept, cutting: make(chan struct{}, maxCutting)}
+	l := limited{Listener: socket, lobby: lobby.New(o.Lobby), reserve: kept, cutting: make(chan struct{}, maxCutting), odd: &oddities{log: o.Logger}}
 	bound, err := accepting(l, o)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("the %s listener can't be watched: %w", o.Name, err), l.Close())
