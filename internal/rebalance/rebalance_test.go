@@ -293,7 +293,9 @@ func TestFewComeStraightBack(t *testing.T) {
 func TestSlowGoodbyes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 50, usual, least, 600, 0)
+		w.mu.Lock()
 		w.slow = 20 * time.Second
+		w.mu.Unlock()
 		w.pass(10 * time.Minute)
 		if n := w.gone(); n < 250 || n > 310 {
 			t.Errorf("%d were let go, to move 300: %v", n, w.counts())
