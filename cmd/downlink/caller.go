@@ -1,11 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -61,6 +63,40 @@ func (f *callerFlags) client(loader *config.Loader, timeout time.Duration, dial 
 		Timeout: timeout, Transport: authorized{transport, token},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}, nil
+}
+
+// once sends one request to the back end, on a connection of its own.
+func (f *backendFlags) once(ctx context.Context, loader *config.Loader, timeout time.Duration, method, path string, body []byte) (status int, answer []byte, err error) {
+	at, err := f.at(path)
+	if err != nil {
+		return 0, nil, usage(err)
+	}
+	client, err := f.client(loader, timeout, "")
+	if err != nil {
+		return 0, nil, usage(err)
+	}
+	defer client.CloseIdleConnections()
+	return exchange(ctx, client, method, at, body)
+}
+
+// exchange sends one request and reads the answer, whatever its status is.
+func exchange(ctx context.Context, client *http.Client, method, at string, body []byte) (status int, answer []byte, err error) {
+	req, err := http.NewRequestWithContext(ctx, method, at, bytes.NewReader(body))
+	if err != nil {
+		return 0, nil, usage(errors.New("--backend isn't an address of a back end"))
+	}
+	if len(body) > 0 {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0, nil, unreachable(err)
+	}
+	defer resp.Body.Close()
+	if answer, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer)); err != nil {
+		return 0, nil, fmt.Errorf("the answer broke off: %w", err)
+	}
+	return resp.StatusCode, answer, nil
 }
 
 // readRoots are the certificates in a file, nil without one.

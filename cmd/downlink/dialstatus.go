@@ -47,33 +47,14 @@ func (c *dialStatusCmd) Run(loader *config.Loader, io console) error {
 }
 
 func (c *dialStatusCmd) ask(ctx context.Context, loader *config.Loader) ([]byte, error) {
-	at, err := c.at(gateway.DialPath)
-	if err != nil {
-		return nil, usage(err)
-	}
-	client, err := c.client(loader, c.Timeout, "")
-	if err != nil {
-		return nil, usage(err)
-	}
-	defer client.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
-	if err != nil {
-		return nil, usage(errors.New("--backend isn't an address of a back end"))
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return nil, unreachable(err)
-	}
-	defer resp.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err != nil {
-		return nil, fmt.Errorf("the answer broke off: %w", err)
-	}
-	if resp.StatusCode == http.StatusNotFound {
+	status, answer, err := c.once(ctx, loader, c.Timeout, http.MethodGet, gateway.DialPath, nil)
+	switch {
+	case err != nil:
+		return nil, err
+	case status == http.StatusNotFound:
 		return nil, refused(errors.New("this back end is a gateway's (downlink serve), which dials nobody; --backend has to be the port of a dialler"))
-	}
-	if resp.StatusCode != http.StatusOK {
-		return nil, refusalOf(resp.StatusCode, answer)
+	case status != http.StatusOK:
+		return nil, refusalOf(status, answer)
 	}
 	return answer, nil
 }

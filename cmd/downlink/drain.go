@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -71,25 +70,14 @@ type account struct {
 }
 
 func ask(ctx context.Context, client *http.Client, method, at string, body []byte) (account, error) {
-	req, err := http.NewRequestWithContext(ctx, method, at, bytes.NewReader(body))
+	status, answer, err := exchange(ctx, client, method, at, body)
 	if err != nil {
-		return account{}, usage(err)
+		return account{}, err
 	}
-	if len(body) > 0 {
-		req.Header.Set("Content-Type", "application/json")
+	if status != http.StatusOK && status != http.StatusAccepted {
+		return account{}, refusalOf(status, answer)
 	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return account{}, unreachable(err)
-	}
-	defer resp.Body.Close()
-	a := account{}
-	if a.raw, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer)); err != nil {
-		return account{}, fmt.Errorf("the answer broke off: %w", err)
-	}
-	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusAccepted {
-		return account{}, refusalOf(resp.StatusCode, a.raw)
-	}
+	a := account{raw: answer}
 	if json.Unmarshal(a.raw, &a.Status) != nil || a.Phase == "" {
 		return account{}, errors.New("the answer is not a gateway's; is this its back-end port?")
 	}

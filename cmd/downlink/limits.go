@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -83,37 +82,15 @@ func (c *limitsCmd) patch() ([]byte, error) {
 
 // ask sends a GET, or the PATCH if there is one.
 func (c *limitsCmd) ask(ctx context.Context, loader *config.Loader, patch []byte) ([]byte, error) {
-	at, err := c.at(limits.Path)
-	if err != nil {
-		return nil, usage(err)
-	}
-	client, err := c.client(loader, c.Timeout, "")
-	if err != nil {
-		return nil, usage(err)
-	}
-	defer client.CloseIdleConnections()
 	method := http.MethodGet
 	if patch != nil {
 		method = http.MethodPatch
 	}
-	req, err := http.NewRequestWithContext(ctx, method, at, bytes.NewReader(patch))
-	if err != nil {
-		return nil, usage(errors.New("--backend isn't an address of a back end"))
+	status, answer, err := c.once(ctx, loader, c.Timeout, method, limits.Path, patch)
+	if err == nil && status != http.StatusOK {
+		err = refusalOf(status, answer)
 	}
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := client.Do(req)
-	if err != nil {
-		return nil, unreachable(err)
-	}
-	defer resp.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err != nil {
-		return nil, fmt.Errorf("the answer broke off: %w", err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		return nil, refusalOf(resp.StatusCode, answer)
-	}
-	return answer, nil
+	return answer, err
 }
 
 // show prints a table, and of limits that were asked for by name all there is.
