@@ -52,9 +52,9 @@ func TestClusterChangesUnderLoad(t *testing.T) {
 			}
 		}},
 		{name: "by hand", within: time.Second, strike: func() { c.Failover(c.ReplicaOf(master())) }, mend: settled},
-		{name: "killed", within: timeout + 3*time.Second, lossy: true, strike: func() { master().Kill9() },
+		{name: "killed", within: timeout + 4*time.Second, lossy: true, strike: func() { master().Kill9() },
 			mend: func() { old.Start(); settled() }},
-		{name: "frozen", within: timeout + 3*time.Second, lossy: true, strike: func() { master().Stop() },
+		{name: "frozen", within: timeout + 4*time.Second, lossy: true, strike: func() { master().Stop() },
 			mend: func() { old.Cont(); settled() }},
 	})
 }
