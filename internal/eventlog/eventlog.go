@@ -146,6 +146,10 @@ type Inspection struct {
 	// that was read there, and that the log has neither kept nor swept. Else it is
 	// only in doubt by what is recorded already.
 	Lost bool
+	// Added counts the entries that the shard ever got, of the same look. Only
+	// differences mean something, between inspections of one record (Founded);
+	// what the log itself adds and removes for its record may count too.
+	Added uint64
 }
 
 // A SweepReport says what one call of Sweep did.

@@ -37,6 +37,7 @@ type reader struct {
 	stuck atomic.Int32 // tracks that are stuck
 
 	glances // what our appends read along
+	meter   *meter
 
 	// Guarded by health.
 	health sync.Mutex
@@ -74,6 +75,7 @@ func newReader(source Source, to Dispatcher, opts Options, group, total int, sha
 		pace:   pace{most: opts.Pause},
 
 		glances: newGlances(len(shards)),
+		meter:   newMeter(len(shards)),
 	}
 }
 
@@ -122,6 +124,7 @@ func (r *reader) begin(ctx context.Context) error {
 			r.mu.Lock()
 			for i, f := range found {
 				r.tracks[i] = track{pos: f.State.Head, founded: f.State.Founded, fresh: asked, looked: f.State.Head}
+				r.meter.begin(i, f)
 				r.to.Start(r.shards[i], f.State.Head)
 				r.opts.Orders.Doubt(r.shards[i])
 			}
@@ -290,6 +293,7 @@ func (r *reader) handLocked(i int, b eventlog.Batch) {
 		r.opts.Orders.Order(b.Shard, order)
 	}
 	r.tracks[i].pos = b.Entries[len(b.Entries)-1].ID
+	r.meter.handed(i, len(b.Entries), r.tracks[i].pos)
 	r.stuckLocked(i, false)
 	r.opts.Metrics.dispatched(b, r.log)
 }

@@ -23,6 +23,7 @@ type source struct {
 	mu      sync.Mutex
 	state   eventlog.State
 	entries []eventlog.Entry
+	added   uint64        // entries, ever
 	changed chan struct{} // closed when something was appended
 	away    bool
 	deaf    bool          // Read never sees what is appended
@@ -61,6 +62,7 @@ func (s *source) append(n int) {
 	s.do(func() {
 		for range n {
 			s.state.Head = s.state.Head.Next()
+			s.added++
 			s.entries = append(s.entries, eventlog.Entry{ID: s.state.Head, Event: event.Event{Target: "a", Type: "t"}})
 		}
 	})
@@ -135,7 +137,7 @@ func (s *source) Inspect(_ context.Context, _ int, positions []event.ID) ([]even
 	}
 	held := slices.ContainsFunc(s.entries, func(e eventlog.Entry) bool { return e.ID == positions[0] })
 	reason := s.state.Judge(positions[0], held, event.ID{})
-	return []eventlog.Inspection{{State: s.state, Reason: reason, Lost: reason == event.LogRewound && !held}}, nil
+	return []eventlog.Inspection{{State: s.state, Reason: reason, Lost: reason == event.LogRewound && !held, Added: s.added}}, nil
 }
 
 func (s *source) Suspect(_ context.Context, _ int, reach event.ID) (eventlog.State, error) {

@@ -40,6 +40,7 @@ func (r *reader) round(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	defer r.reportLocked()
+	r.meter.look(found)
 	for i := range found {
 		t := &r.tracks[i]
 		if t.pos != asked[i] && found[i].Reason != event.LogRewound && found[i].State.Founded == t.founded &&
@@ -101,6 +102,7 @@ func (r *reader) settleLocked(ctx context.Context, i int, pos event.ID, found ev
 			return err
 		}
 		t.pos = at
+		r.meter.jump(i, at)
 		r.opts.Orders.Doubt(r.shards[i])
 		r.opts.Metrics.Overtaken.Inc()
 		r.restartLocked()
@@ -158,6 +160,7 @@ func (r *reader) tellLocked(i int, pos, at event.ID, reason event.Reason, state 
 	r.resets = append(r.resets, reset{r.shards[i], pos, at, reason})
 	r.stuckLocked(i, false)
 	r.tracks[i] = track{pos: at, founded: state.Founded, fresh: time.Now(), told: at, looked: state.Head}
+	r.meter.jump(i, at)
 	r.to.Reset(r.shards[i], at, reason)
 	r.opts.Orders.Doubt(r.shards[i])
 	r.opts.Metrics.reset(reason)

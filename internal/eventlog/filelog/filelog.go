@@ -138,6 +138,7 @@ type shard struct {
 	// iterator has one atomic look.
 	mu    sync.RWMutex
 	head  event.ID
+	added uint64 // entries up to head since the log was opened
 	rec   record
 	fresh fresh
 }

@@ -28,10 +28,12 @@ type fresh struct {
 type coming struct {
 	entries []eventlog.Entry
 	size    int
+	count   int // of the entries, those that were too much to keep included
 }
 
 // keep notes an entry that was put into the running group's batch.
 func (c *coming) keep(id event.ID, value []byte, maxEvent, most int) error {
+	c.count++
 	if c.size += len(value) + entryBytes; c.size > most {
 		c.entries = nil // too much to keep: the tail reads it from the store
 		return nil
@@ -44,8 +46,8 @@ func (c *coming) keep(id event.ID, value []byte, maxEvent, most int) error {
 // publishLocked shows what the group has stored up to head, or forgets it if it
 // is too much with what is there already.
 func (s *shard) publishLocked(head event.ID, most int) {
-	s.head = head
 	f, c := &s.fresh, &s.coming
+	s.head, s.added = head, s.added+uint64(c.count)
 	switch {
 	case f.size+c.size > most:
 		*f = fresh{since: head}

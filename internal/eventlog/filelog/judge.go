@@ -16,6 +16,7 @@ import (
 type look struct {
 	shard int
 	state eventlog.State
+	added uint64 // entries that the shard got since the log was opened
 	it    *pebble.Iterator
 	noted map[string]event.ID // of the targets that many questions share
 }
@@ -27,7 +28,7 @@ func (l *Log) look(s *shard) (*look, error) {
 	if err != nil {
 		return nil, l.unavailable(err)
 	}
-	return &look{shard: s.num, state: s.rec.state(s.head), it: it, noted: map[string]event.ID{}}, nil
+	return &look{shard: s.num, state: s.rec.state(s.head), added: s.added, it: it, noted: map[string]event.ID{}}, nil
 }
 
 // held reports whether the shard holds that very entry. One above the head
@@ -73,29 +74,38 @@ func (k *look) judge(q eventlog.Question) (event.Reason, error) {
 
 // Judge answers each question as one atomic look.
 func (l *Log) Judge(ctx context.Context, shard int, questions []eventlog.Question) ([]event.Reason, eventlog.State, error) {
-	s, err := l.shard(shard)
+	reasons, k, err := l.ask(ctx, shard, questions)
 	if err != nil {
 		return nil, eventlog.State{}, err
 	}
+	return reasons, k.state, nil
+}
+
+// ask is Judge; of the look that it took only the figures are left.
+func (l *Log) ask(ctx context.Context, shard int, questions []eventlog.Question) ([]event.Reason, *look, error) {
+	s, err := l.shard(shard)
+	if err != nil {
+		return nil, nil, err
+	}
 	if err := l.enter(); err != nil {
-		return nil, eventlog.State{}, err
+		return nil, nil, err
 	}
 	defer l.leave()
 	k, err := l.look(s)
 	if err != nil {
-		return nil, eventlog.State{}, err
+		return nil, nil, err
 	}
 	defer k.it.Close()
 	reasons := make([]event.Reason, len(questions))
 	for i, q := range questions {
 		if ctx.Err() != nil {
-			return nil, eventlog.State{}, late(ctx)
+			return nil, nil, late(ctx)
 		}
 		if reasons[i], err = k.judge(q); err != nil {
-			return nil, eventlog.State{}, l.unavailable(err)
+			return nil, nil, l.unavailable(err)
 		}
 	}
-	return reasons, k.state, nil
+	return reasons, k, nil
 }
 
 // Inspect tells how each shard stands to a position.
@@ -105,11 +115,11 @@ func (l *Log) Inspect(ctx context.Context, group int, positions []event.ID) ([]e
 	}
 	found := make([]eventlog.Inspection, len(positions))
 	for i, position := range positions {
-		reasons, state, err := l.Judge(ctx, i, []eventlog.Question{{Cursor: position}})
+		reasons, k, err := l.ask(ctx, i, []eventlog.Question{{Cursor: position}})
 		if err != nil {
 			return nil, err
 		}
-		found[i] = eventlog.Inspection{State: state, Reason: reasons[0], Lost: reasons[0] == event.LogRewound}
+		found[i] = eventlog.Inspection{State: k.state, Reason: reasons[0], Lost: reasons[0] == event.LogRewound, Added: k.added}
 	}
 	return found, nil
 }

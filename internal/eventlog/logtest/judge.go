@@ -79,8 +79,12 @@ func judgeInspect(r *rig) {
 	if in := r.inspectShard(0, r.founded[0].Founded); in.Reason != "" {
 		r.Errorf("at the founding: %+v", in)
 	}
+	before := r.inspectShard(0, r.founded[0].Founded).Added
 	ids := r.appendN(0, 3)
 	for _, id := range ids {
+		if in := r.inspectShard(0, id); in.Added-before != uint64(len(ids)) {
+			r.Errorf("%d entries were added, and Added has risen by %d", len(ids), in.Added-before)
+		}
 		if in := r.inspectShard(0, id); in.Reason != "" || in.State.Head != ids[2] {
 			r.Errorf("at a held entry: %+v", in)
 		}

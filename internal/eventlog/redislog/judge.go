@@ -161,7 +161,7 @@ func (l *Log) inspect(ctx context.Context, h *home, shards []int, positions []ev
 	}
 	out := make([]eventlog.Inspection, len(shards))
 	for i := range answers {
-		parts, err := arrays(answers[i], 3)
+		parts, err := arrays(answers[i], 4)
 		if err != nil {
 			return nil, err
 		}
@@ -173,6 +173,9 @@ func (l *Log) inspect(ctx context.Context, h *home, shards []int, positions []ev
 			if there[k], err = parts[1+k].AsInt64(); err != nil {
 				return nil, oddReply(err)
 			}
+		}
+		if out[i].Added, err = readCount(parts[3]); err != nil {
+			return nil, err
 		}
 		held, s := there[0] == 1, &l.byShard[shards[i]]
 		if !acked[i].IsZero() && there[1] == 0 && out[i].State.Swept.Less(acked[i]) {

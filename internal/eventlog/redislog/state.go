@@ -1,6 +1,7 @@
 package redislog
 
 import (
+	"strconv"
 	"strings"
 
 	"downlink/internal/event"
@@ -46,6 +47,18 @@ func readID(m *rueidis.RedisMessage) (event.ID, error) {
 		return event.ID{}, oddReply(err)
 	}
 	return id, nil
+}
+
+func readCount(m rueidis.RedisMessage) (uint64, error) {
+	text, err := m.ToString()
+	if err != nil {
+		return 0, oddReply(err)
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return 0, oddReply(err)
+	}
+	return n, nil
 }
 
 // readBreaks reads "boundary:reach:why:epoch,…". Every gateway notes every
