@@ -61,19 +61,14 @@ const usersPage = "docs/operate/redis.md#users"
 // anything, and says what is wrong with it. The servers that it looked at come
 // first; there may be none, if nobody can be reached.
 func Diagnose(ctx context.Context, opts Options) (servers []string, found []Finding, err error) {
-	if err := opts.fill(); err != nil {
-		return nil, nil, err
-	}
-	p, err := parsePlace(opts.URL, opts.TLS)
+	l, err := find(opts)
 	if err != nil {
 		return nil, nil, err
 	}
-	l := &Log{opts: opts, place: p, pages: newSizer()}
-	l.atlas = newAtlas(&l.opts)
 	defer l.Close() //nolint:errcheck // it never fails
 	d := &diagnosis{log: l}
 	if err := l.arrange(ctx); err != nil {
-		d.problem(FoundAway, p.servers[0].addr, "who serves the log can't be found out", "start the servers, or correct the URL", err.Error())
+		d.problem(FoundAway, l.place.servers[0].addr, "who serves the log can't be found out", "start the servers, or correct the URL", err.Error())
 		d.sentinels(ctx)
 		return nil, d.found, nil
 	}

@@ -126,6 +126,23 @@ var _ eventlog.Log = (*Log)(nil)
 // Open connects, checks that the server and the guard fit, and returns the log.
 // The error wraps ErrUnavailable if it may help to try again later.
 func Open(ctx context.Context, opts Options) (*Log, error) {
+	l, err := find(opts)
+	if err != nil {
+		return nil, err
+	}
+	if err = l.arrange(ctx); err == nil {
+		err = l.check(ctx)
+	}
+	if err != nil {
+		_ = l.Close()
+		return nil, err
+	}
+	l.atlas.start()
+	return l, nil
+}
+
+// find makes a log that has asked nobody yet.
+func find(opts Options) (*Log, error) {
 	if err := opts.fill(); err != nil {
 		return nil, err
 	}
@@ -135,14 +152,6 @@ func Open(ctx context.Context, opts Options) (*Log, error) {
 	}
 	l := &Log{opts: opts, place: p, pages: newSizer()}
 	l.atlas = newAtlas(&l.opts)
-	if err = l.arrange(ctx); err == nil {
-		err = l.check(ctx)
-	}
-	if err != nil {
-		_ = l.Close()
-		return nil, err
-	}
-	l.atlas.start()
 	return l, nil
 }
 
