@@ -40,6 +40,9 @@ type Reading struct {
 	// Detail is for people: "412 MiB of 512 MiB; noeviction: at the maximum Redis
 	// refuses events". It may be empty.
 	Detail string
+	// Partial says who hasn't answered, if not all did: Value is a lower bound then,
+	// which can be over a threshold but proves nothing good.
+	Partial string
 	// None says why there is nothing to judge by; Value doesn't count then.
 	None string
 }
@@ -60,6 +63,10 @@ type Signal struct {
 	// has done: for Redis's memory the window, because what was published before
 	// stays for so long. Until then a rise goes on being felt, and is reckoned with.
 	Settles func() time.Duration
+
+	// Ripple is how often the signal goes up and down by itself, as Redis's memory
+	// does between two sweeps: a trend is seen over twice that time at least.
+	Ripple time.Duration
 
 	// Threshold is from which value on the lever falls; 0: it moves nothing until
 	// somebody sets one. Wall is from which value on it falls fast; 0: there is none.

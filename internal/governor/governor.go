@@ -1,0 +1,225 @@
+package governor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Options for a Governor.
+type Options struct {
+	Signals  []Signal
+	Levers   []Lever
+	Settings Settings // Defaults(Signals), changed at will
+	Metrics  *Metrics // made for the same signals and levers
+	Logger   *slog.Logger
+}
+
+// tick is how often levers are looked at.
+const tick = time.Second
+
+// A Governor runs the law. Safe for concurrent use.
+type Governor struct {
+	// Set at construction.
+	opts   Options
+	levers []string
+	began  time.Time // its monotonic part is the law's clock
+
+	mu      sync.Mutex // guards what follows
+	law     *law
+	since   map[string]time.Time // when a lever moved last
+	history history
+}
+
+// New makes a governor, which moves nothing before Run. An error is Faults: what
+// is wrong with the settings.
+func New(o Options) (*Governor, error) {
+	g := &Governor{opts: o, began: time.Now(), since: make(map[string]time.Time)}
+	for _, v := range o.Levers {
+		g.levers = append(g.levers, v.Name)
+		g.since[v.Name] = g.began
+	}
+	for _, s := range o.Signals {
+		if s.Period <= 0 || s.Timeout <= 0 || s.Fresh < 2*s.Period {
+			return nil, fmt.Errorf("governor: signal %s needs a period, a time limit, and a freshness of at least two periods", s.Probe.Name())
+		}
+	}
+	settings := g.complete(o.Settings)
+	if err := settings.check(g.levers); err != nil {
+		return nil, err
+	}
+	g.law = newLaw(settings, o.Signals, o.Levers)
+	g.history.init()
+	g.show()
+	return g, nil
+}
+
+// complete gives signals that settings don't name their own.
+func (g *Governor) complete(s Settings) Settings {
+	s = s.clone()
+	if s.Signals == nil {
+		s.Signals = make(map[string]SignalSettings)
+	}
+	for _, d := range g.opts.Signals {
+		if _, has := s.Signals[d.Probe.Name()]; !has {
+			s.Signals[d.Probe.Name()] = SignalSettings{d.Threshold, d.Wall, slices.Clone(d.Levers)}
+		}
+	}
+	return s
+}
+
+// Run reads the signals and moves the levers until ctx ends; then it returns nil,
+// and every lever stays where it is.
+func (g *Governor) Run(ctx context.Context) error {
+	var probes sync.WaitGroup
+	defer probes.Wait()
+	for i := range g.opts.Signals {
+		probes.Go(func() { g.watch(ctx, i) })
+	}
+	every := time.NewTicker(tick)
+	defer every.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-every.C:
+			g.step()
+		}
+	}
+}
+
+// watch reads one signal, in its own rhythm: a slow one delays no other.
+func (g *Governor) watch(ctx context.Context, i int) {
+	s := g.opts.Signals[i]
+	every := time.NewTicker(s.Period)
+	defer every.Stop()
+	for {
+		began := time.Now()
+		r, err := read(ctx, s)
+		if ctx.Err() != nil {
+			return
+		}
+		g.note(i, began, r, err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+		}
+	}
+}
+
+var errSlow = errors.New("it didn't answer in time")
+
+// read asks a probe, for as long as it may take. A probe that doesn't heed the end
+// of its context isn't waited for by the levers, but asked nothing more either.
+func read(ctx context.Context, s Signal) (Reading, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
+	defer cancel()
+	r, err := s.Probe.Read(ctx)
+	if ctx.Err() != nil {
+		return Reading{}, errSlow // also if it has answered since: with what, nobody knows
+	}
+	return r, err
+}
+
+// note takes an answer. It counts from when it was asked for.
+func (g *Governor) note(i int, asked time.Time, r Reading, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s := g.law.signals[i]
+	failing := s.err != nil
+	s.note(asked.Sub(g.began), r, err)
+	if s.err != nil {
+		g.opts.Metrics.failures.WithLabelValues(s.name).Inc()
+	}
+	switch {
+	case s.err != nil && !failing:
+		g.opts.Logger.Warn("a signal of the governor can't be read; until it can be, no lever that it moves rises", "signal", s.name, "error", s.err)
+	case s.err == nil && failing:
+		g.opts.Logger.Warn("a signal of the governor can be read again", "signal", s.name)
+	}
+}
+
+// step moves the levers that are due.
+func (g *Governor) step() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, m := range g.law.step(time.Since(g.began)) {
+		g.apply(m)
+	}
+	g.show()
+}
+
+// apply tells of a move, and carries it out.
+func (g *Governor) apply(m move) {
+	v := m.lever
+	now := time.Now()
+	g.since[v.Name] = now
+	v.Set(Position{Ratio: v.ratio, Signal: v.by, Why: v.why})
+	c := Change{At: now.Truncate(0), Lever: v.Name, Kind: m.kind, Before: m.before, After: m.after, Maximum: v.maximum(), Unit: v.unit(), Signal: m.signal, Why: m.why}
+	g.history.add(c)
+	g.opts.Metrics.moved(c)
+	level := slog.LevelInfo
+	if m.kind == Fall || m.kind == FastFall {
+		level = slog.LevelWarn
+	}
+	attrs := []any{"lever", c.Lever, "change", c.Kind, "before", round(c.Before), "after", round(c.After), "why", c.Why}
+	if c.Maximum != nil {
+		attrs = append(attrs, "maximum", round(*c.Maximum), "unit", c.Unit)
+	}
+	g.opts.Logger.Log(context.Background(), level, "the governor has moved a lever", attrs...)
+}
+
+// Settings are those that count now.
+func (g *Governor) Settings() Settings {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.law.settings.clone()
+}
+
+// Apply changes settings: change is given those that count, and all of what it
+// makes of them counts at once, or nothing. It returns what counts afterwards. An
+// error is Faults, or change's own.
+func (g *Governor) Apply(change func(*Settings) error) (Settings, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s := g.law.settings.clone()
+	if err := change(&s); err != nil {
+		return g.law.settings.clone(), err
+	}
+	s = g.complete(s)
+	if err := g.check(s); err != nil {
+		return g.law.settings.clone(), err
+	}
+	g.law.settings = s
+	for _, m := range g.law.step(time.Since(g.began)) {
+		g.apply(m)
+	}
+	g.show()
+	return s.clone(), nil
+}
+
+// check says what is wrong with settings.
+func (g *Governor) check(s Settings) error {
+	var faults Faults
+	if err := s.check(g.levers); err != nil && !errors.As(err, &faults) {
+		return err
+	}
+	known := make(map[string]bool)
+	for _, d := range g.opts.Signals {
+		known[d.Probe.Name()] = true
+	}
+	for name := range s.Signals {
+		if !known[name] {
+			faults = append(faults, Fault{"signals." + name, "is no signal of this governor; GET its state for those that are"})
+		}
+	}
+	if len(faults) > 0 {
+		return faults
+	}
+	return nil
+}

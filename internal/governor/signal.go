@@ -1,0 +1,210 @@
+package governor
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// A sample is one value of a signal. Times are counted on this process's own
+// clock, which no other needs to know.
+type sample struct {
+	at    time.Duration
+	value float64
+}
+
+// A signal is what the law knows of one.
+type signal struct {
+	Signal
+	name string
+
+	read    bool // something was, ever
+	last    Reading
+	at      time.Duration // when it was read
+	err     error         // of the last attempt
+	samples []sample      // the latest, as far apart as a trend needs them
+	moved   time.Duration // when one of its levers moved last
+	touched bool          // one ever has
+
+	pasts  []past  // of each of the law's levers
+	growth float64 // of what its levers let in, against what it shows
+
+	verdict Verdict
+	slope   float64 // a second
+	trended bool    // slope is known
+	cold    bool    // it looks good, but a lever has just moved: its trend isn't known yet
+}
+
+// believe turns a reading that can't be true into an error.
+func believe(r Reading, err error) (Reading, error) {
+	if err == nil && r.None == "" && (math.IsNaN(r.Value) || math.IsInf(r.Value, 0) || r.Value < 0) {
+		return r, fmt.Errorf("the probe said %v, which can't be", r.Value)
+	}
+	return r, err
+}
+
+// note takes the answer of a probe.
+func (s *signal) note(now time.Duration, r Reading, err error) {
+	if r, err = believe(r, err); err != nil {
+		s.err = err
+		return
+	}
+	if s.read && now-s.at > s.Fresh || r.None != "" {
+		s.samples = s.samples[:0] // a trend over a gap says nothing
+	}
+	s.read, s.last, s.at, s.err = true, r, now, nil
+	if r.None != "" {
+		return
+	}
+	s.samples = append(s.samples, sample{now, r.Value})
+	from := 0
+	for from+level < len(s.samples) && s.samples[from].at < now-s.span() {
+		from++
+	}
+	s.samples = s.samples[from:]
+}
+
+const (
+	// level is how many values in a row count as one: a peak of fewer is none.
+	level = 3
+	// lasting is for how long a signal must have been over, or good, to be so.
+	lasting = 10 * time.Second
+)
+
+// span is over how long a trend is seen: five readings, or a tenth of the time
+// that the signal needs to show a step, of which a minute is enough.
+func (s *signal) span() time.Duration {
+	return max(lasting, 5*s.Period, 3*s.Ripple, min(s.settles()/10, time.Minute))
+}
+
+func (s *signal) settles() time.Duration {
+	if s.Settles == nil {
+		return 0
+	}
+	return s.Settles()
+}
+
+// fresh reports whether what was read counts.
+func (s *signal) fresh(now time.Duration) bool { return s.read && now-s.at <= s.Fresh }
+
+// bounds are the lowest and the highest of the last values, over some time but
+// at least three; ok is false if there are too few.
+func (s *signal) bounds(over time.Duration) (low, high float64, ok bool) {
+	n := len(s.samples)
+	if n < level {
+		return 0, 0, false
+	}
+	from := n - level
+	for from > 0 && s.samples[n-1].at-s.samples[from].at < over-s.Period {
+		from--
+	}
+	low, high = math.Inf(1), 0
+	for _, a := range s.samples[from:] {
+		low, high = min(low, a.value), max(high, a.value)
+	}
+	return low, high, s.samples[n-1].at-s.samples[from].at >= over-s.Period
+}
+
+// trend is the slope of the line through the samples since a lever moved: what
+// came before was another course. ok is false if there are too few.
+func (s *signal) trend() (slope float64, ok bool) {
+	all := s.samples
+	for len(all) > 0 && s.touched && all[0].at < s.moved {
+		all = all[1:]
+	}
+	if len(all) < level || all[len(all)-1].at-all[0].at < max(lasting-s.Period, 2*s.Ripple, 2*s.Period) {
+		return 0, false
+	}
+	var t, v float64
+	for _, a := range all {
+		t, v = t+a.at.Seconds(), v+a.value
+	}
+	n := float64(len(all))
+	t, v = t/n, v/n
+	var above, below float64
+	for _, a := range all {
+		d := a.at.Seconds() - t
+		above, below = above+d*(a.value-v), below+d*d
+	}
+	if below == 0 {
+		return 0, false
+	}
+	return above / below, true
+}
+
+// judge says how the signal stands.
+func (s *signal) judge(now time.Duration, g SignalSettings, p *Settings) Verdict {
+	s.slope, s.trended = s.trend()
+	last, _, _ := s.bounds(0)
+	low, high, enough := s.bounds(lasting)
+	s.cold = enough && !s.trended && high <= p.Good*g.Threshold
+	switch {
+	case g.Threshold <= 0:
+		return Off
+	case !s.fresh(now):
+		return Unknown
+	case s.last.None != "":
+		return None
+	case !enough || !s.trended:
+		return Fair
+	case low >= g.Threshold && (s.eases(low-g.Threshold, p) || s.mended(low, g)):
+		return Easing
+	case s.nearsWall(last, g, p):
+		return AtWall
+	case low >= g.Threshold:
+		return Over
+	case high+max(s.slope, 0)*s.pending(now).Seconds() <= p.Good*g.Threshold:
+		return Good
+	}
+	return Fair
+}
+
+// eases reports whether what is too much goes away by itself, soon enough.
+func (s *signal) eases(excess float64, p *Settings) bool {
+	return s.slope < 0 && excess <= -s.slope*p.Recover.seconds()
+}
+
+// mended reports whether what is let in by now is little enough: what is too much
+// was let in before, and has to go out of the window. Close to the wall that isn't
+// waited for.
+func (s *signal) mended(low float64, g SignalSettings) bool {
+	return low*s.growth <= g.Threshold && (g.Wall == 0 || low < (g.Threshold+g.Wall)/2)
+}
+
+// bears reports whether the signal would still be under its threshold if a lever
+// let in more by a factor, once that is felt in full. Asked while the last move
+// isn't yet: afterwards the signal itself says so.
+func (s *signal) bears(now time.Duration, factor float64, g SignalSettings, p *Settings) bool {
+	if g.Threshold <= 0 || s.last.None != "" || s.pending(now) == 0 {
+		return true
+	}
+	_, high, _ := s.bounds(lasting)
+	return high*s.growth*factor <= g.Threshold*(1+p.Good)/2
+}
+
+// nearsWall reports whether the wall was reached, or will be before a slow fall
+// could help; from half way to it on, because a short rise from nothing is steep.
+// What goes down doesn't reach it.
+func (s *signal) nearsWall(low float64, g SignalSettings, p *Settings) bool {
+	if g.Wall == 0 || s.slope < 0 {
+		return false
+	}
+	return low >= g.Wall || low >= g.Wall/2 && g.Wall-low < s.slope*p.Brake.seconds()
+}
+
+// pending is how long the last move of its levers will still be felt.
+func (s *signal) pending(now time.Duration) time.Duration {
+	if !s.touched {
+		return 0
+	}
+	return max(s.settles()-(now-s.moved), 0)
+}
+
+// excess is how far a signal is, as a multiple of its threshold: to name the
+// worst of several.
+func (s *signal) excess(g SignalSettings) float64 {
+	if g.Threshold <= 0 || s.last.None != "" {
+		return 0
+	}
+	return s.last.Value / g.Threshold
+}
