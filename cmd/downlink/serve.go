@@ -59,6 +59,7 @@ func options(c *config.Config, version string, logger *slog.Logger) gateway.Opti
 	return gateway.Options{
 		Identity:          identity(c),
 		Backend:           backendOptions(c),
+		Ungoverned:        c.Governor == "off",
 		Origins:           c.Origins.Items(),
 		Certificate:       gateway.CertFiles{Cert: c.TLSCert, Key: c.TLSKey, NoHTTP2: c.HTTP1},
 		Entrance:          gateway.EntranceOptions{TrustedProxies: c.Proxies()},

@@ -68,7 +68,7 @@ const (
 	// which it may send unasked; a program that reads the stream with fetch asks.
 	requestHeaders = "Authorization, Cache-Control, Downlink-Client, Downlink-Groups, Last-Event-ID"
 	// headers that a page may read.
-	answerHeaders = "Downlink-Groups, Downlink-Refused, Retry-After"
+	answerHeaders = "Downlink-Groups, Downlink-Refused, Downlink-Signal, Retry-After"
 	methods       = "GET, HEAD"
 	// maxAge is how long a browser needn't ask again, in seconds: two hours is
 	// the most that Chromium takes.

@@ -23,11 +23,10 @@ type Options struct {
 	// Revoked reports whether a device was shut out until further notice. Nil:
 	// none is.
 	Revoked func(device string) bool
-	// Approach is asked first, while nobody knows who asks, and Admit last. Empty
-	// means welcome; otherwise retry is after which time to come back. Nil:
+	// Approach is asked first, while nobody knows who asks, and Admit last. Nil:
 	// everybody is welcome.
-	Approach func(*http.Request) (why Refusal, retry time.Duration)
-	Admit    func(*http.Request, Identity) (why Refusal, retry time.Duration)
+	Approach func(*http.Request) No
+	Admit    func(*http.Request, Pass) No
 	// Note is told of every request that gets nothing. Nil: nobody is.
 	Note func(*http.Request, Outcome)
 	// Held is how many refusals are held back at a time; more go out at once.
@@ -83,9 +82,9 @@ func (d *Door) Enter(w http.ResponseWriter, r *http.Request, as Dialect) (p Pass
 		return Pass{}, false
 	}
 	if d.opts.Approach != nil {
-		if why, retry := d.opts.Approach(r); why != "" {
-			d.note(r, Outcome{Word: string(why)})
-			d.later(w, r, as, why, retry)
+		if no := d.opts.Approach(r); no.Why != "" {
+			d.note(r, Outcome{Word: string(no.Why), Detail: no.Detail})
+			d.later(w, r, as, no)
 			return Pass{}, false
 		}
 	}
@@ -107,9 +106,9 @@ func (d *Door) Enter(w http.ResponseWriter, r *http.Request, as Dialect) (p Pass
 		return Pass{}, false
 	}
 	if d.opts.Admit != nil {
-		if why, retry := d.opts.Admit(r, id); why != "" {
-			d.note(r, Outcome{Device: id.Device, Word: string(why)})
-			d.later(w, r, as, why, retry)
+		if no := d.opts.Admit(r, Pass{id, start}); no.Why != "" {
+			d.note(r, Outcome{Device: id.Device, Word: string(no.Why), Detail: no.Detail})
+			d.later(w, r, as, no)
 			return Pass{}, false
 		}
 	}

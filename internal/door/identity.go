@@ -49,7 +49,7 @@ func (e *LaterError) Error() string { return "come back later: " + string(e.Refu
 func (d *Door) unidentified(w http.ResponseWriter, r *http.Request, as Dialect, err error) {
 	if later, ok := errors.AsType[*LaterError](err); ok {
 		d.note(r, Outcome{Device: later.Device, Claimed: true, Word: string(later.Refusal)})
-		d.later(w, r, as, later.Refusal, d.retry())
+		d.later(w, r, as, No{Why: later.Refusal, Retry: d.retry()})
 		return
 	}
 	if denied, ok := errors.AsType[*UnauthorizedError](err); ok {

@@ -46,6 +46,15 @@ type RefusedError struct {
 
 func (e *RefusedError) Error() string { return e.Reason }
 
+// A No is why a request gets nothing now. The zero No is none.
+type No struct {
+	Why   Refusal
+	Retry time.Duration // after which to come back
+	// Signal is the one by which the governor refuses, and Detail says it in a
+	// sentence, for people who ask later; both are empty if it isn't its doing.
+	Signal, Detail string
+}
+
 // maxHeld is how many refusals are held back at a time; more go out at once.
 const maxHeld = 1000
 
@@ -57,24 +66,27 @@ const holdFor = 500 * time.Millisecond
 // speaks; the device is empty if nobody knows it.
 func (d *Door) Refuse(w http.ResponseWriter, r *http.Request, as Dialect, device string, why Refusal) {
 	d.note(r, Outcome{Device: device, Word: string(why)})
-	d.later(w, r, as, why, d.retry())
+	d.later(w, r, as, No{Why: why, Retry: d.retry()})
 }
 
 func (d *Door) retry() time.Duration { return backoff.Jitter(d.opts.Retry, 0.5) }
 
 // later refuses a request for a while.
-func (d *Door) later(w http.ResponseWriter, r *http.Request, as Dialect, why Refusal, retry time.Duration) {
-	d.opts.Metrics.refused(why)
+func (d *Door) later(w http.ResponseWriter, r *http.Request, as Dialect, no No) {
+	d.opts.Metrics.refused(no.Why)
 	d.hold(r)
 	h := w.Header()
-	h.Set("Downlink-Refused", string(why))
+	h.Set("Downlink-Refused", string(no.Why))
+	if no.Signal != "" {
+		h.Set("Downlink-Signal", no.Signal)
+	}
 	h.Set("Connection", "close")
 	if as.Later == nil || r.Header.Get("Downlink-Client") != "" {
-		h.Set("Retry-After", strconv.Itoa(max(1, int(retry.Round(time.Second)/time.Second))))
-		as.error(w, "refused: "+string(why), http.StatusServiceUnavailable)
+		h.Set("Retry-After", strconv.Itoa(max(1, int(no.Retry.Round(time.Second)/time.Second))))
+		as.error(w, "refused: "+string(no.Why), http.StatusServiceUnavailable)
 		return
 	}
-	as.Later(w, retry, why)
+	as.Later(w, no.Retry, no.Why)
 }
 
 func (d *Door) hold(r *http.Request) {

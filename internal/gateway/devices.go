@@ -18,7 +18,7 @@ import (
 // openToDevices makes the endpoints for devices, and the door before both.
 func (f *flow) openToDevices(o Options, c *credentials, m instruments) {
 	before := door.New(door.Options{
-		Identify: c.identify, Revoked: f.revoked.Has, Approach: approach, Admit: f.out.admit,
+		Identify: c.identify, Revoked: f.revoked.Has, Approach: approach, Admit: f.admit,
 		Note: f.noteRefusal, Held: o.Entrance.held, Retry: o.Retry, Metrics: m.door,
 	})
 	pending := session.Options{MaxPending: o.Limits.Value(pendingEvents), MaxBytes: o.Limits.Value(pendingBytes)}

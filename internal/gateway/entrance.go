@@ -3,7 +3,6 @@ package gateway
 import (
 	"fmt"
 	"net/http"
-	"time"
 
 	"downlink/internal/door"
 	"downlink/internal/limits"
@@ -45,7 +44,9 @@ func (g *Gateway) bindEntrance(devices, backend share) {
 		return fixed, ""
 	})
 	all.Found(limits.BackendConnections, int64(backend.streams))
-	all.Bind(maxConnections, fitting(devices.streams, devices))
+	all.Bind(maxConnections, g.levers.admission.bound(fitting(devices.streams, devices)))
+	all.Bind(acceptRate, g.levers.pace)
+	all.Bind(publishRate, g.levers.publish.bound(asConfigured))
 	all.Bind(maxHandshakes, fitting(devices.waiting, devices))
 	all.Uses(maxConnections, func() float64 { _, streams := g.device.Count(); return float64(streams) })
 	all.Uses(maxHandshakes, func() float64 { waiting, _ := g.device.Count(); return float64(waiting) })
@@ -71,6 +72,7 @@ func (g *Gateway) deviceLobby() lobby.Options {
 	return lobby.Options{
 		Waiting: value(maxHandshakes), Streams: value(maxConnections), StreamsPerAddress: value(addressStreams),
 		Rate: value(acceptRate), RatePerAddress: value(addressRate),
+		Reserve: g.levers.reserve, RateReserve: g.levers.rateReserve,
 		Proxies: g.opts.Entrance.TrustedProxies, Retry: g.opts.Retry, Metrics: g.metrics.lobby.Of(deviceListener),
 	}
 }
@@ -85,20 +87,20 @@ func (g *base) backendLobby(s share) lobby.Options {
 
 // approach asks the devices' listener whether an address may ask for a place, in
 // the words of the door (exits.admit asks for the place).
-func approach(r *http.Request) (door.Refusal, time.Duration) {
+func approach(r *http.Request) door.No {
 	v := server.VisitOf(r)
 	if v == nil {
-		return "", 0
+		return door.No{}
 	}
 	why, retry := v.Knock()
-	return door.Refusal(why), retry
+	return door.No{Why: door.Refusal(why), Retry: retry}
 }
 
 // stay lets a publisher's connection stay until it is closed. The error is a
 // *problem.Document, and the answer.
 func stay(r *http.Request) error {
 	if v := server.VisitOf(r); v != nil {
-		if why, _ := v.Admit(); why != "" {
+		if why, _ := v.Admit(false); why != "" {
 			return problem.New(problem.BackendFull, "no connection more can be held: "+string(why))
 		}
 	}

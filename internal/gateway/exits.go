@@ -133,16 +133,19 @@ func (f *flow) cutOff(after time.Duration) func(device string) bool {
 }
 
 // admit lets a device in if there is a place for it, and if the gateway stays.
-func (out exits) admit(r *http.Request, _ door.Identity) (door.Refusal, time.Duration) {
-	if retry, leaving := out.drain.Refuse(); leaving {
-		return door.RefusedDraining, retry
+func (f *flow) admit(r *http.Request, p door.Pass) door.No {
+	if retry, leaving := f.out.drain.Refuse(); leaving {
+		return door.No{Why: door.RefusedDraining, Retry: retry}
 	}
 	v := server.VisitOf(r)
 	if v == nil {
-		return "", 0
+		return door.No{}
 	}
-	why, retry := v.Admit()
-	return door.Refusal(why), retry
+	why, retry := v.Admit(f.returns(p))
+	if why == "" {
+		return door.No{}
+	}
+	return f.levers.blame(door.No{Why: door.Refusal(why), Retry: retry})
 }
 
 // way is a route to the handlers of the drain.

@@ -11,6 +11,8 @@ import (
 	"downlink/internal/conn"
 	"downlink/internal/control"
 	"downlink/internal/eventlog"
+	"downlink/internal/governor"
+	"downlink/internal/governor/probes"
 	"downlink/internal/poll"
 	"downlink/internal/publish"
 	"downlink/internal/revoked"
@@ -33,8 +35,14 @@ type flow struct {
 	publish *publish.Handler
 	revoked *revoked.Set
 	control *control.Handler
-	out     exits
-	parts   []func(context.Context) error // of every flow; they run until it stops
+	appends *probes.Appends // to the log, measured
+	window  time.Duration
+	levers  *levers
+	// governor is that of a gateway; a dialler has none.
+	governor *governor.Governor
+
+	out   exits
+	parts []func(context.Context) error // of every flow; they run until it stops
 
 	cancel context.CancelFunc
 	ended  sync.WaitGroup
@@ -49,24 +57,34 @@ const (
 )
 
 // startFlow makes the parts in the order in which an event passes them.
-func startFlow(o Options, log eventlog.Log, lists *revoked.Set, c *credentials, out exits, m instruments, reg prometheus.Registerer, failed chan<- error) (*flow, error) {
+func (g *Gateway) startFlow(log eventlog.Log, lists *revoked.Set) (*flow, error) {
+	o, c := g.opts, g.identity
 	driver, err := newDriver(o)
 	if err != nil {
 		return nil, err
 	}
-	f := newFlow(o, o.Limits.Value(deviceStreams), log, lists, c, m, reg)
-	f.driver, f.out = driver, out
-	f.openToDevices(o, c, m)
-	c.onChange(out.roster.EndWithdrawn)
+	f := newFlow(o, g, log, lists, c, g.metrics, g.registry)
+	f.driver, f.out, f.window = driver, g.out, o.Log.Window
+	if f.governor, err = g.govern(f); err != nil {
+		driver.Close(context.Background())
+		return nil, err
+	}
+	f.openToDevices(o, c, g.metrics)
+	c.onChange(g.out.roster.EndWithdrawn)
 	c.pages.reached(log)
-	f.run(failed, append(f.exits(o, m), f.parts...)...)
+	f.run(g.failed, append(append(f.exits(o, g.metrics), f.governor.Run), f.parts...)...)
 	return f, nil
 }
 
-// newFlow makes the parts that every flow has, up to the shards. streams is how
-// many sessions a device may have; nil: no limit.
-func newFlow(o Options, streams func() int, log eventlog.Log, lists *revoked.Set, c *credentials, m instruments, reg prometheus.Registerer) *flow {
-	f := &flow{log: log, revoked: lists}
+// newFlow makes the parts that every flow has, up to the shards. g is nil for a
+// dialler, which holds a device to no number of sessions and has no governor.
+func newFlow(o Options, g *Gateway, log eventlog.Log, lists *revoked.Set, c *credentials, m instruments, reg prometheus.Registerer) *flow {
+	f := &flow{log: log, revoked: lists, appends: probes.TimeAppends(log)}
+	var streams func() int
+	var because func() publish.Cause
+	if g != nil {
+		f.levers, streams, because = g.levers, o.Limits.Value(deviceStreams), g.levers.because
+	}
 	f.shards = shard.NewSet(log, shard.Options{
 		Shards: log.Shards(), HotBytes: o.Limits.Value(hotBytes), StreamsPerDevice: streams,
 		PageBytes: pageBytes, MaxLaps: maxLaps, Pacer: shard.NewPacer(resyncEvery),
@@ -80,7 +98,8 @@ func newFlow(o Options, streams func() int, log eventlog.Log, lists *revoked.Set
 	})
 	f.trail = trail.New(trail.Options{Entries: o.Limits.Value(trailEntries), Metrics: m.trail})
 	f.publish = publish.New(publish.Options{
-		Log: log, Shards: log.Shards(), MaxEventBytes: o.Limits.Value(eventBytes),
+		Log: f.appends, Shards: log.Shards(), MaxEventBytes: o.Limits.Value(eventBytes),
+		Rate: o.Limits.Value(publishRate), Because: because,
 		PublisherRate: o.Limits.Value(publisherRate), TargetRate: o.Limits.Value(targetRate),
 		AppendTimeout: o.PublishTimeout, Sender: c.callers.sender, Logger: o.Logger.With("part", "publish"), Metrics: m.publish,
 	})

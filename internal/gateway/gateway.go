@@ -63,6 +63,9 @@ type Options struct {
 	Drain DrainOptions
 	Hurry <-chan struct{}
 
+	// Ungoverned leaves every limit as it is configured, whatever is measured.
+	Ungoverned bool
+
 	Version string
 	Logger  *slog.Logger
 	// Started, if set, is called once: the log has been reached, and devices
@@ -79,7 +82,8 @@ type Gateway struct {
 	starting, startingPolls http.Handler
 	device                  *server.Server
 
-	out exits
+	out    exits
+	levers *levers // of the governor
 }
 
 // New binds both listeners, so that a wrong address is known at once.
@@ -95,6 +99,7 @@ func New(o Options) (*Gateway, error) {
 		return nil, err
 	}
 	g.out = newExits(o, g.instance, g.metrics)
+	g.levers = newLevers(o.Limits, g.metrics.governor)
 	early := door.New(door.Options{Retry: o.Retry, Metrics: g.metrics.door})
 	g.starting, g.startingPolls = sse.Starting(early), poll.Starting(early)
 	devices, backend, err := shareDescriptors()
@@ -167,7 +172,7 @@ func (g *Gateway) serve(stop context.Context, failed chan error) error {
 	opened := make(chan error, 1)
 	go func() {
 		opened <- g.open(ctx, func(log eventlog.Log, lists *revoked.Set) (*flow, error) {
-			return startFlow(g.opts, log, lists, g.identity, g.out, g.metrics, g.registry, g.failed)
+			return g.startFlow(log, lists)
 		})
 	}()
 	asked := stop.Done()

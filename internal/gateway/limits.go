@@ -10,11 +10,14 @@ const (
 	pendingBytes  = "pending_bytes"
 	hotBytes      = "hot_window_bytes"
 	publisherRate = "publish_rate_per_token"
+	publishRate   = "publish_rate"
 	targetRate    = "publish_rate_per_device"
 	headerBytes   = "max_header_bytes"
 	trailEntries  = "trail_entries"
 	drainRate     = "drain_rate"
 
+	governorFloor      = "governor_floor"
+	governorReserve    = "governor_reserve"
 	rebalanceRate      = "rebalance_rate"
 	rebalanceThreshold = "rebalance_threshold"
 )

@@ -13,6 +13,7 @@ import (
 	"downlink/internal/eventlog"
 	"downlink/internal/eventlog/filelog"
 	"downlink/internal/eventlog/redislog"
+	"downlink/internal/governor"
 	"downlink/internal/jwt"
 	"downlink/internal/lobby"
 	"downlink/internal/metrics"
@@ -56,6 +57,7 @@ type instruments struct {
 	rebalance    *rebalance.Metrics
 	backendCerts *certs.Metrics
 	cors         *cors.Metrics
+	governor     *governor.Metrics
 }
 
 func newInstruments(reg prometheus.Registerer) instruments {
@@ -83,6 +85,7 @@ func newInstruments(reg prometheus.Registerer) instruments {
 
 		rebalance:    rebalance.NewMetrics(reg),
 		cors:         cors.NewMetrics(reg),
+		governor:     governor.NewMetrics(reg),
 		backendCerts: certs.NewBackendMetrics(reg),
 	}
 }
@@ -91,7 +94,7 @@ func newInstruments(reg prometheus.Registerer) instruments {
 // them moving: the source of the reference.
 func Metrics(o Options) prometheus.Gatherer {
 	reg := metrics.NewRegistry(metrics.ReadBuild(""))
-	g := &Gateway{base: base{opts: o, registry: reg, metrics: newInstruments(reg)}}
+	g := &Gateway{levers: newLevers(o.Limits, nil), base: base{opts: o, registry: reg, metrics: newInstruments(reg)}}
 	newDialInstruments(reg) // of a dialler alone
 	g.bindLimits(share{}, share{})
 	shard.NewSet(eventlog.Store(nil), shard.Options{Shards: 1}).Register(reg)

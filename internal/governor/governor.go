@@ -15,7 +15,7 @@ type Options struct {
 	Signals  []Signal
 	Levers   []Lever
 	Settings Settings // Defaults(Signals), changed at will
-	Metrics  *Metrics // made for the same signals and levers
+	Metrics  *Metrics
 	Logger   *slog.Logger
 }
 
@@ -43,7 +43,9 @@ func New(o Options) (*Governor, error) {
 		g.levers = append(g.levers, v.Name)
 		g.since[v.Name] = g.began
 	}
+	var names []string
 	for _, s := range o.Signals {
+		names = append(names, s.Probe.Name())
 		if s.Period <= 0 || s.Timeout <= 0 || s.Fresh < 2*s.Period {
 			return nil, fmt.Errorf("governor: signal %s needs a period, a time limit, and a freshness of at least two periods", s.Probe.Name())
 		}
@@ -54,6 +56,7 @@ func New(o Options) (*Governor, error) {
 	}
 	g.law = newLaw(settings, o.Signals, o.Levers)
 	g.history.init()
+	o.Metrics.prepare(g.levers, names)
 	g.show()
 	return g, nil
 }

@@ -11,8 +11,8 @@ import (
 func memorySignal(window float64) Signal {
 	w := time.Duration(window * float64(time.Second))
 	return Signal{
-		Probe: named("redis_memory"), Unit: "ratio", Period: 2 * time.Second, Fresh: 10 * time.Second, Ripple: 5 * time.Second,
-		Settles: func() time.Duration { return w }, Threshold: 0.8, Wall: 0.9, Levers: []string{Publish},
+		Probe: named("redis_memory"), Unit: "ratio", Period: 5 * time.Second, Fresh: 20 * time.Second, Ripple: 5 * time.Second,
+		Settles: func() time.Duration { return w }, Threshold: 0.8, Wall: 0.92, Levers: []string{Publish},
 	}
 }
 

@@ -10,17 +10,16 @@ import (
 
 // Metrics show a governor.
 type Metrics struct {
-	ratio, maximum       *prometheus.GaugeVec
-	limiting             *prometheus.GaugeVec
-	moves                *prometheus.CounterVec
-	value, threshold     *prometheus.GaugeVec
-	age, known, overness *prometheus.GaugeVec
-	failures             *prometheus.CounterVec
+	ratio, maximum     *prometheus.GaugeVec
+	limiting           *prometheus.GaugeVec
+	moves              *prometheus.CounterVec
+	value, threshold   *prometheus.GaugeVec
+	age, known, over   *prometheus.GaugeVec
+	failures, refusals *prometheus.CounterVec
 }
 
-// NewMetrics registers the metrics, each label value at its beginning; reg may be
-// nil.
-func NewMetrics(reg prometheus.Registerer, levers, signals []string) *Metrics {
+// NewMetrics registers the metrics; reg may be nil.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
 	with := promauto.With(reg)
 	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
 		return with.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
@@ -33,14 +32,22 @@ func NewMetrics(reg prometheus.Registerer, levers, signals []string) *Metrics {
 		threshold: gauge("downlink_governor_threshold", "From which value of a signal on the levers that it moves fall; 0: it moves none.", "signal"),
 		age:       gauge("downlink_governor_signal_age_seconds", "How old that is; +Inf: it was never read.", "signal"),
 		known:     gauge("downlink_governor_signal_known", "1 while what was read of a signal counts; 0 while no lever that it moves rises, because it can't be read.", "signal"),
-		overness:  gauge("downlink_governor_signal_over", "1 while a signal makes its levers fall, else 0.", "signal"),
+		over:      gauge("downlink_governor_signal_over", "1 while a signal makes its levers fall, else 0.", "signal"),
 		moves: with.NewCounterVec(prometheus.CounterOpts{
 			Name: "downlink_governor_changes_total", Help: "Changes of a lever: fall, fast-fall (at the wall), rise, opened (the governor was switched off), adjusted (a floor was raised).",
 		}, []string{"lever", "kind"}),
+		refusals: with.NewCounterVec(prometheus.CounterOpts{
+			Name: "downlink_governor_refused_total", Help: "Streams and events that were refused while a lever was below 1, by the signal that has brought it there; they are counted in downlink_refused_total and downlink_publish_events_total too.",
+		}, []string{"lever", "signal"}),
 		failures: with.NewCounterVec(prometheus.CounterOpts{
 			Name: "downlink_governor_signal_failures_total", Help: "Readings of a signal that failed, were too late, or can't be true.",
 		}, []string{"signal"}),
 	}
+	return m
+}
+
+// prepare sets each label value at its beginning.
+func (m *Metrics) prepare(levers, signals []string) {
 	for _, l := range levers {
 		m.ratio.WithLabelValues(l).Set(1)
 		m.maximum.WithLabelValues(l)
@@ -49,6 +56,7 @@ func NewMetrics(reg prometheus.Registerer, levers, signals []string) *Metrics {
 		}
 		for _, s := range signals {
 			m.limiting.WithLabelValues(l, s)
+			m.refusals.WithLabelValues(l, s)
 		}
 	}
 	for _, s := range signals {
@@ -56,11 +64,13 @@ func NewMetrics(reg prometheus.Registerer, levers, signals []string) *Metrics {
 		m.threshold.WithLabelValues(s)
 		m.age.WithLabelValues(s).Set(math.Inf(1))
 		m.known.WithLabelValues(s)
-		m.overness.WithLabelValues(s)
+		m.over.WithLabelValues(s)
 		m.failures.WithLabelValues(s)
 	}
-	return m
 }
+
+// Refused counts what was refused because a lever is below 1, by the signal.
+func (m *Metrics) Refused(lever, signal string) { m.refusals.WithLabelValues(lever, signal).Inc() }
 
 func (m *Metrics) moved(c Change) { m.moves.WithLabelValues(c.Lever, string(c.Kind)).Inc() }
 
@@ -90,7 +100,7 @@ func (g *Governor) show() {
 		m.age.WithLabelValues(s.name).Set(age)
 		m.threshold.WithLabelValues(s.name).Set(g.law.settings.Signals[s.name].Threshold)
 		m.known.WithLabelValues(s.name).Set(yes(s.fresh(now)))
-		m.overness.WithLabelValues(s.name).Set(yes(s.verdict == Over || s.verdict == AtWall))
+		m.over.WithLabelValues(s.name).Set(yes(s.verdict == Over || s.verdict == AtWall))
 	}
 }
 

@@ -132,8 +132,18 @@ func (s *signal) trend() (slope float64, ok bool) {
 	return above / below, true
 }
 
-// judge says how the signal stands.
+// judge says how the signal stands. What not everybody has answered to can be
+// over a threshold, but proves nothing good.
 func (s *signal) judge(now time.Duration, g SignalSettings, p *Settings) Verdict {
+	v := s.look(now, g, p)
+	if s.last.Partial != "" && (v == Good || v == Fair || v == Easing) {
+		s.cold = false
+		return Unknown
+	}
+	return v
+}
+
+func (s *signal) look(now time.Duration, g SignalSettings, p *Settings) Verdict {
 	s.slope, s.trended = s.trend()
 	last, _, _ := s.bounds(0)
 	low, high, enough := s.bounds(lasting)

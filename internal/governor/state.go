@@ -54,8 +54,9 @@ type SignalState struct {
 	Value     *float64 `json:"value,omitempty"` // the last that was read
 	Of        string   `json:"of,omitempty"`
 	Detail    string   `json:"detail,omitempty"`
-	None      string   `json:"none,omitempty"`  // why there is nothing to judge by
-	Trend     *float64 `json:"trend,omitempty"` // its change a second, if that is known
+	Partial   string   `json:"partial,omitempty"` // who hasn't answered
+	None      string   `json:"none,omitempty"`    // why there is nothing to judge by
+	Trend     *float64 `json:"trend,omitempty"`   // its change a second, if that is known
 	Threshold float64  `json:"threshold"`
 	Wall      float64  `json:"wall,omitempty"`
 	Levers    []string `json:"levers"`
@@ -158,7 +159,7 @@ func (s *signal) state(now time.Duration, g SignalSettings) SignalState {
 		return st
 	}
 	age := (now - s.at).Seconds()
-	st.Age, st.Of, st.Detail, st.None = &age, s.last.Of, s.last.Detail, s.last.None
+	st.Age, st.Of, st.Detail, st.Partial, st.None = &age, s.last.Of, s.last.Detail, s.last.Partial, s.last.None
 	if s.last.None == "" {
 		value := s.last.Value
 		st.Value = &value

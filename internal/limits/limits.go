@@ -178,6 +178,13 @@ func (r *Registry) Bind(name string, bound Bound) {
 	l.settle()
 }
 
+// Settle has a limit's bound asked again, because what it depends on has changed.
+func (r *Registry) Settle(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.must(name).settle()
+}
+
 // Found tells the value of a System limit.
 func (r *Registry) Found(name string, value int64) {
 	r.mu.Lock()

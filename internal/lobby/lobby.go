@@ -30,6 +30,9 @@ type Options struct {
 	StreamsPerAddress func() int // at a time from one address, or one /64 of IPv6
 	Rate              func() int // streams that begin, a second
 	RatePerAddress    func() int // requests for streams from one address, a second
+	// Reserve is how many more than Streams there may be for the sake of those who
+	// come back, and RateReserve how much of Rate is for them alone.
+	Reserve, RateReserve func() int
 	// Proxies are the networks of load balancers: connections of theirs aren't
 	// counted by their own address.
 	Proxies peer.Proxies
@@ -56,6 +59,7 @@ type Lobby struct {
 	streams int
 	sites   sites
 	rate    pace
+	fresh   pace  // of those who don't come back
 	turns   turns // of those who were refused
 	desk    desk
 }

@@ -58,7 +58,7 @@ func arrive(l *Lobby, from string) *client {
 // admit begins a visit and admits it.
 func (c *client) admit() (*Visit, Reason) {
 	v := c.guest.Visit(netip.Addr{})
-	why, _ := v.Admit()
+	why, _ := v.Admit(false)
 	return v, why
 }
 
@@ -249,7 +249,7 @@ func TestLimitsOfStreams(t *testing.T) {
 		if why != want {
 			t.Errorf("from %s: %q, want %q", from, why, want)
 		}
-		if again, _ := v.Admit(); want == "" && again != "" {
+		if again, _ := v.Admit(false); want == "" && again != "" {
 			t.Errorf("admitted twice: %q", again)
 		}
 		return v
@@ -284,7 +284,7 @@ func TestProxied(t *testing.T) {
 	for i, from := range []string{"192.0.2.1", "192.0.2.2", "192.0.2.1"} {
 		v := c.guest.Visit(netip.MustParseAddr(from))
 		knock, _ := v.Knock()
-		admit, _ := v.Admit()
+		admit, _ := v.Admit(false)
 		if refused := i == 2; (knock == AddressTooFast) != refused || (admit == AddressFull) != refused {
 			t.Errorf("%s: %q, %q", from, knock, admit)
 		}
@@ -302,7 +302,7 @@ func TestRates(t *testing.T) {
 			defer v.End()
 			why, _ := v.Knock()
 			if why == "" {
-				why, _ = v.Admit()
+				why, _ = v.Admit(false)
 			}
 			return why
 		}
@@ -348,7 +348,7 @@ func TestACrowdComesBackInTurns(t *testing.T) {
 				perSecond := make(map[time.Duration]int)
 				last := time.Duration(0)
 				for range crowd {
-					why, retry := arrive(l, "192.0.2.2").guest.Visit(netip.Addr{}).Admit()
+					why, retry := arrive(l, "192.0.2.2").guest.Visit(netip.Addr{}).Admit(false)
 					if why != "" {
 						perSecond[retry.Truncate(time.Second)]++
 						last = max(last, retry)
@@ -381,7 +381,7 @@ func TestTheLineIsBounded(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := open(by.limits)
 				refuse := func() time.Duration {
-					_, retry := arrive(l, "192.0.2.1").guest.Visit(netip.Addr{}).Admit()
+					_, retry := arrive(l, "192.0.2.1").guest.Visit(netip.Addr{}).Admit(false)
 					return retry
 				}
 				l.opts.Waiting = is(10_000)
@@ -481,6 +481,6 @@ func comeAndGo(l *Lobby, from netip.Addr) {
 	g := l.Arrive(from)
 	v := g.Visit(netip.Addr{})
 	_, _ = v.Knock()
-	_, _ = v.Admit()
+	_, _ = v.Admit(false)
 	g.Take()()
 }

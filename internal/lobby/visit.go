@@ -75,9 +75,10 @@ func (v *Visit) Knock() (why Reason, retry time.Duration) {
 }
 
 // Admit takes what a stream needs, which End gives back. It says "" if there is
-// room, or why not, and after which time to come back. Admitting again does
-// nothing.
-func (v *Visit) Admit() (why Reason, retry time.Duration) {
+// room, or why not, and after which time to come back. back says that it is the
+// stream of one who was here a moment ago, for whom there is a reserve. Admitting
+// again does nothing.
+func (v *Visit) Admit(back bool) (why Reason, retry time.Duration) {
 	if v.admitted.Load() {
 		return "", 0
 	}
@@ -93,7 +94,7 @@ func (v *Visit) Admit() (why Reason, retry time.Duration) {
 	case short:
 		return NoDescriptors, l.laterLocked(l.streams)
 	}
-	if why, retry := l.refusalLocked(v.site); why != "" {
+	if why, retry := l.refusalLocked(v.site, back); why != "" {
 		return why, retry
 	}
 	l.admitLocked(v)
@@ -102,18 +103,32 @@ func (v *Visit) Admit() (why Reason, retry time.Duration) {
 
 // refusalLocked asks each limit whether one more stream may come from a site.
 // The rate is asked last, because asking costs.
-func (l *Lobby) refusalLocked(from *site) (why Reason, retry time.Duration) {
+func (l *Lobby) refusalLocked(from *site, back bool) (why Reason, retry time.Duration) {
 	now := l.now()
-	if most := limit(l.opts.Streams); most > 0 && l.streams >= most {
+	most := limit(l.opts.Streams)
+	room := most
+	if back {
+		room += limit(l.opts.Reserve)
+	}
+	if most > 0 && l.streams >= room {
 		return Full, l.laterLocked(most)
 	}
 	if most := limit(l.opts.StreamsPerAddress); most > 0 && from != nil && from.streams >= most {
 		return AddressFull, from.turns.next(now, l.earliest(), longestForRoom, slowly(most))
 	}
-	if rate := limit(l.opts.Rate); rate > 0 && !l.rate.take(now, rate) {
+	if rate := limit(l.opts.Rate); rate > 0 && !l.paceLocked(now, rate, back) {
 		return TooFast, l.turns.next(now, l.earliest(), longestByRate, rate)
 	}
 	return "", 0
+}
+
+// paceLocked takes a stream's turn to begin. Who doesn't come back is held to what
+// isn't reserved, too.
+func (l *Lobby) paceLocked(now time.Duration, rate int, back bool) bool {
+	if kept := limit(l.opts.RateReserve); !back && kept > 0 && !l.fresh.take(now, max(rate-kept, 1)) {
+		return false
+	}
+	return l.rate.take(now, rate)
 }
 
 // laterLocked is when to come back to a gateway that is full. Nobody knows when

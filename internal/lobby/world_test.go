@@ -75,7 +75,7 @@ func (s *someone) visit(t *rapid.T) {
 	}
 	v := s.guest.Visit(netip.Addr{})
 	if rapid.Bool().Draw(t, "admit") {
-		v.Admit()
+		v.Admit(false)
 	}
 	if !slices.Contains(s.visits, v) {
 		s.visits = append(s.visits, v)

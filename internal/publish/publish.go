@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"downlink/internal/eventlog"
@@ -41,6 +42,8 @@ const (
 const (
 	IdempotencyHeader = intake.KeyHeader
 	ReplayedHeader    = "Idempotent-Replayed"
+	// SignalHeader names the governor's signal by which a request was refused.
+	SignalHeader = "Downlink-Signal"
 )
 
 // Options are what the handler is made of. Each field is required unless it
@@ -56,6 +59,10 @@ type Options struct {
 	// one addressee, may have stored; asked for each message. Nil, or 0: any
 	// number.
 	PublisherRate, TargetRate func() int
+	// Rate is entries a second that all publishers together may have stored; Nil, or
+	// 0: any number. Because says why it is less than is configured. Nil: it isn't.
+	Rate    func() int
+	Because func() Cause
 	// AppendTimeout is how long the log may take for one append, and with it
 	// how long a publisher waits for a 503. Zero means 5 s.
 	AppendTimeout time.Duration
@@ -90,6 +97,7 @@ type Handler struct {
 	metrics *Metrics
 	rates   *rates
 
+	stored   atomic.Uint64 // entries
 	patience patience
 	texts    sync.Pool // of *[]byte, for a single request's body and answer
 	readers  sync.Pool // of *bufio.Reader, for a batch's lines
@@ -116,6 +124,9 @@ func New(o Options) *Handler {
 		readers:  sync.Pool{New: func() any { return bufio.NewReaderSize(nil, intake.LinesBuffer) }},
 	}
 }
+
+// Stored is how many entries the log has confirmed since the start.
+func (h *Handler) Stored() uint64 { return h.stored.Load() }
 
 // ServeHTTP stores the request's events and answers with their IDs.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {

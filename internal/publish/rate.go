@@ -14,6 +14,7 @@ import (
 
 // Names of the rates, in what a publisher is told.
 const (
+	rateOfAll        = "publish_rate"
 	ratePerPublisher = "publish_rate_per_token"
 	ratePerTarget    = "publish_rate_per_device"
 )
@@ -22,18 +23,26 @@ const (
 // entries a second. Safe for concurrent use.
 type rates struct {
 	// Set at construction.
-	perPublisher, perTarget func() int
+	ofAll, perPublisher, perTarget func() int
+	because                        func() Cause
 
 	held atomic.Bool // there may be buckets
 
 	mu         sync.Mutex // guards what follows
+	total      total
 	publishers buckets
 	targets    buckets
 }
 
 func newRates(o Options) *rates {
 	never := func() int { return 0 }
-	r := &rates{perPublisher: o.PublisherRate, perTarget: o.TargetRate}
+	r := &rates{ofAll: o.Rate, perPublisher: o.PublisherRate, perTarget: o.TargetRate, because: o.Because}
+	if r.ofAll == nil {
+		r.ofAll = never
+	}
+	if r.because == nil {
+		r.because = func() Cause { return Cause{} }
+	}
 	if r.perPublisher == nil {
 		r.perPublisher = never
 	}
@@ -45,15 +54,29 @@ func newRates(o Options) *rates {
 
 // overRate is a message that comes too early.
 type overRate struct {
+	all    bool   // the rate of all publishers
+	cause  Cause  // of that
 	target string // whose rate it is; empty: the publisher's
 	rate   int
 	wait   time.Duration // until it may be tried again
 }
 
+// A Cause is why all publishers are held to less than is configured; the zero
+// Cause is none.
+type Cause struct {
+	Signal string // of the governor
+	Detail string // a sentence
+}
+
 // problem tells a publisher.
 func (o *overRate) problem() *problem.Document {
 	detail := fmt.Sprintf("%s is %d entries/s for each publisher", ratePerPublisher, o.rate)
-	if o.target != "" {
+	switch {
+	case o.all && o.cause.Signal != "":
+		detail = fmt.Sprintf("%s is %d entries/s at the moment, for all publishers of this gateway: %s", rateOfAll, o.rate, o.cause.Detail)
+	case o.all:
+		detail = fmt.Sprintf("%s is %d entries/s for all publishers of this gateway", rateOfAll, o.rate)
+	case o.target != "":
 		detail = fmt.Sprintf("%s is %d entries/s, and %s had more", ratePerTarget, o.rate, o.target)
 	}
 	return problem.New(problem.TooManyEvents, detail).After(max(int(math.Ceil(o.wait.Seconds())), 1))
@@ -62,23 +85,27 @@ func (o *overRate) problem() *problem.Document {
 // admit takes what a message costs from its publisher's and its addressees'
 // buckets, or nothing, and says which of them has none left.
 func (r *rates) admit(publisher string, m *message, shards int) *overRate {
-	perPublisher, perTarget := r.perPublisher(), r.perTarget()
-	if perPublisher == 0 && perTarget == 0 && !r.held.Load() {
+	ofAll, perPublisher, perTarget := r.ofAll(), r.perPublisher(), r.perTarget()
+	if ofAll == 0 && perPublisher == 0 && perTarget == 0 && !r.held.Load() {
 		return nil // as it mostly is: that costs no lock
 	}
 	entries, each := cost(m, shards)
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.held.Store(perPublisher != 0 || perTarget != 0)
+	r.held.Store(ofAll != 0 || perPublisher != 0 || perTarget != 0)
 	if wait := r.publishers.wait(publisher, perPublisher, now); wait > 0 {
-		return &overRate{"", perPublisher, wait}
+		return &overRate{rate: perPublisher, wait: wait}
 	}
 	for _, t := range m.targets { // at least one, so that a rate of 0 is seen
 		if wait := r.targets.wait(t, perTarget, now); wait > 0 {
-			return &overRate{t, perTarget, wait}
+			return &overRate{target: t, rate: perTarget, wait: wait}
 		}
 	}
+	if wait := r.total.wait(publisher, ofAll, entries, now); wait > 0 {
+		return &overRate{all: true, cause: r.because(), rate: ofAll, wait: wait}
+	}
+	r.total.take(publisher, ofAll, entries, now)
 	r.publishers.take(publisher, perPublisher, entries, now)
 	for _, t := range m.targets {
 		r.targets.take(t, perTarget, each, now)
@@ -101,6 +128,7 @@ func (r *rates) giveBack(publisher string, m *message, shards int) {
 	entries, each := cost(m, shards)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.total.put(publisher, entries)
 	r.publishers.put(publisher, entries)
 	for _, t := range m.targets {
 		r.targets.put(t, each)

@@ -29,6 +29,9 @@ func (h *Handler) single(w http.ResponseWriter, r *http.Request, body *intake.Bo
 	}
 	if refused := h.rates.admit(sender.Name(), m, h.opts.Shards); refused != nil {
 		d := refused.problem()
+		if refused.cause.Signal != "" {
+			w.Header().Set(SignalHeader, refused.cause.Signal)
+		}
 		h.metrics.count(d)
 		problem.Write(w, d)
 		return
@@ -139,6 +142,7 @@ func (h *Handler) account(m *message, o outcome) {
 		h.metrics.events[resultStored].Inc()
 		fresh = len(o.stored)
 	}
+	h.stored.Add(uint64(fresh)) //nolint:gosec // a count
 	h.metrics.entries.Add(float64(fresh))
 	h.metrics.bytes.Add(float64(fresh * len(m.payload)))
 }

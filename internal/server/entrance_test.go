@@ -82,7 +82,7 @@ func admitting(hold <-chan struct{}) http.Handler {
 			return
 		}
 		w.Header().Set("Connection", "close")
-		if why, _ := VisitOf(r).Admit(); why != "" {
+		if why, _ := VisitOf(r).Admit(false); why != "" {
 			http.Error(w, string(why), http.StatusServiceUnavailable)
 			return
 		}
@@ -279,7 +279,7 @@ func (r *recorder) Close() error                     { return nil }
 // wait; and it is let go.
 func TestPublishersStay(t *testing.T) {
 	admit := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if why, _ := VisitOf(r).Admit(); why != "" {
+		if why, _ := VisitOf(r).Admit(false); why != "" {
 			http.Error(w, string(why), http.StatusServiceUnavailable)
 			return
 		}

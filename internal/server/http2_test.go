@@ -116,7 +116,7 @@ func TestStreamsOfAConnectionAreBounded(t *testing.T) {
 // flushing admits, answers at once, and holds the stream until hold is closed.
 func flushing(hold <-chan struct{}) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if why, _ := VisitOf(r).Admit(); why != "" {
+		if why, _ := VisitOf(r).Admit(false); why != "" {
 			http.Error(w, string(why), http.StatusServiceUnavailable)
 			return
 		}

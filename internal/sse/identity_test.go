@@ -110,8 +110,8 @@ func TestNobodyPasses(t *testing.T) {
 			}}, answer
 		},
 		Revoked: func(device string) bool { return revoked && device == "a" },
-		Admit: func(*http.Request, door.Identity) (door.Refusal, time.Duration) {
-			return admit, time.Second
+		Admit: func(*http.Request, door.Pass) door.No {
+			return door.No{Why: admit, Retry: time.Second}
 		},
 	}, nil)
 	check := func(err error, status int, header, value, says string) {

@@ -1,0 +1,56 @@
+package gateway
+
+import (
+	"time"
+
+	"downlink/internal/door"
+	"downlink/internal/event"
+	"downlink/internal/governor"
+	"downlink/internal/governor/probes"
+)
+
+// govern makes a flow's governor.
+func (g *Gateway) govern(f *flow) (*governor.Governor, error) {
+	signals := g.signals(f)
+	settings := governor.Defaults(signals)
+	settings.On = !g.opts.Ungoverned
+	return governor.New(governor.Options{
+		Signals: signals, Settings: settings,
+		Levers:  g.levers.all(func() int { _, streams := g.device.Count(); return streams }, f.publish.Stored),
+		Metrics: g.metrics.governor, Logger: g.opts.Logger.With("part", "governor"),
+	})
+}
+
+// signals are what is measured: of this process, of its way from and to the log,
+// and of Redis, if the log is there.
+func (g *Gateway) signals(f *flow) []governor.Signal {
+	all := []governor.Signal{
+		probes.ProcessMemory(), probes.Descriptors(), probes.AcceptQueue(g.device), probes.PendingBytes(f.out.roster),
+		probes.TailLag(f.tail, g.opts.Watch), probes.TailDelay(f.tail, g.opts.Watch),
+		probes.AppendLatency(f.appends),
+	}
+	if servers, ok := f.log.(probes.Servers); ok {
+		all = append(all, probes.RedisMemory(servers, g.opts.Log.Window, g.opts.SweepInterval),
+			probes.RedisOutput(servers), probes.RedisCommands(servers))
+	}
+	return all
+}
+
+// aheadMost is how far a cursor may be ahead of this gateway, in the log's time,
+// and still be one: another gateway may have been faster.
+const aheadMost = 10 * time.Second
+
+// returns reports whether a device comes back: its cursor is one that the window
+// may still hold, by the log's own time. Whether it does is asked only once there
+// is room; here a device gains no more than a place that is meant for such.
+func (f *flow) returns(p door.Pass) bool {
+	return within(p.Start.Cursor, f.shards.Of(p.Device).Position(), f.window)
+}
+
+func within(cursor, head event.ID, window time.Duration) bool {
+	if cursor.IsZero() || head.IsZero() {
+		return false
+	}
+	ms := func(d time.Duration) uint64 { return uint64(max(d.Milliseconds(), 0)) } //nolint:gosec // not negative
+	return cursor.Ms <= head.Ms+ms(aheadMost) && cursor.Ms+ms(window) >= head.Ms
+}

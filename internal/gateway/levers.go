@@ -1,0 +1,211 @@
+package gateway
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"downlink/internal/door"
+	"downlink/internal/governor"
+	"downlink/internal/limits"
+	"downlink/internal/lobby"
+	"downlink/internal/publish"
+)
+
+// levers are what the governor moves of a gateway, as those read it who enforce
+// it: bounds of limits, so that what is shown is what counts.
+type levers struct {
+	// Set at construction.
+	limits  *limits.Registry
+	metrics *governor.Metrics
+
+	admission, publish throttle
+	meter              meter
+}
+
+func newLevers(all *limits.Registry, m *governor.Metrics) *levers {
+	l := &levers{limits: all, metrics: m}
+	l.publish.needless = l.meter.reference
+	return l
+}
+
+// A throttle is where one lever stands. Safe for concurrent use.
+type throttle struct {
+	at   atomic.Pointer[governor.Position] // nil: nobody has moved it
+	full atomic.Int64                      // what ratio 1 allows; 0: it isn't limited
+	// needless is what ratio 1 is taken for if nothing is limited there. Nil: nothing.
+	needless func() float64
+}
+
+// position is where it stands.
+func (t *throttle) position() governor.Position {
+	if p := t.at.Load(); p != nil {
+		return *p
+	}
+	return governor.Position{Ratio: 1}
+}
+
+// whole is what ratio 1 allows, or is taken for.
+func (t *throttle) whole() float64 {
+	if full := t.full.Load(); full > 0 || t.needless == nil {
+		return float64(full)
+	}
+	return t.needless()
+}
+
+// bound lowers a limit to where the lever stands; inner bounds it before.
+func (t *throttle) bound(inner limits.Bound) limits.Bound {
+	return func(configured int64) (int64, string) {
+		value, why := inner(configured)
+		t.full.Store(value)
+		p := t.position()
+		if p.Ratio >= 1 {
+			return value, why
+		}
+		lowered := max(int64(t.whole()*p.Ratio), 1)
+		reason := fmt.Sprintf("the governor holds it at %.1f %% of %.0f: %s", p.Ratio*100, t.whole(), p.Why)
+		if value == 0 {
+			reason = fmt.Sprintf("the governor holds it at %.1f %% of the %.0f that there were lately: %s", p.Ratio*100, t.whole(), p.Why)
+		}
+		if why != "" {
+			reason += "; " + why
+		}
+		return lowered, reason
+	}
+}
+
+// asConfigured is the bound that is none.
+func asConfigured(configured int64) (int64, string) { return configured, "" }
+
+// pace bounds accept_rate while admission is lowered: what is made room for isn't
+// filled at once. Without a rate, as many a second as would fill it in a minute.
+func (l *levers) pace(configured int64) (int64, string) {
+	p := l.admission.position()
+	if p.Ratio >= 1 {
+		return configured, ""
+	}
+	from := configured
+	if from == 0 {
+		from = max(l.admission.full.Load()/crowdReturns, 1)
+	}
+	return max(int64(float64(from)*p.Ratio), 1), fmt.Sprintf("the governor holds it at %.1f %% of %d: %s", p.Ratio*100, from, p.Why)
+}
+
+// crowdReturns is in how many seconds all that there is room for may come.
+const crowdReturns = 60
+
+// reserve is how many streams more there may be of devices that come back, while
+// the governor holds others out; never more than without it.
+func (l *levers) reserve() int {
+	if l.admission.position().Ratio >= 1 {
+		return 0
+	}
+	left := int64(l.limits.Value(maxConnections)())
+	extra := left * int64(l.limits.Value(governorReserve)()) / 100
+	return int(max(min(extra, l.admission.full.Load()-left), 0))
+}
+
+// rateReserve is how much of accept_rate is for such devices alone.
+func (l *levers) rateReserve() int {
+	if l.admission.position().Ratio >= 1 {
+		return 0
+	}
+	return l.limits.Value(acceptRate)() * l.limits.Value(governorReserve)() / 100
+}
+
+// all are the levers as the governor takes them. streams is how many there are,
+// stored how many entries were.
+func (l *levers) all(streams func() int, stored func() uint64) []governor.Lever {
+	floor := func() float64 { return float64(l.limits.Value(governorFloor)()) / 100 }
+	return []governor.Lever{
+		{
+			Name: governor.Admission, Unit: "connections", Floor: floor,
+			Use: func() (float64, bool) {
+				full := l.admission.whole()
+				return float64(streams()) / full, full > 0
+			},
+			Set:     func(p governor.Position) { l.move(&l.admission, p, maxConnections, acceptRate) },
+			Maximum: func() float64 { return float64(l.limits.Value(maxConnections)()) },
+		},
+		{
+			Name: governor.Publish, Unit: "entries/s", Floor: floor,
+			Use: func() (float64, bool) {
+				rate := l.meter.read(stored(), time.Now(), l.publish.position().Ratio >= 1)
+				return rate / l.publish.whole(), true
+			},
+			Set:     func(p governor.Position) { l.move(&l.publish, p, publishRate) },
+			Maximum: func() float64 { return float64(l.limits.Value(publishRate)()) },
+		},
+	}
+}
+
+func (l *levers) move(t *throttle, p governor.Position, names ...string) {
+	t.at.Store(&p)
+	for _, name := range names {
+		l.limits.Settle(name)
+	}
+}
+
+// blame says by which signal a device is refused, if it is the governor's doing.
+func (l *levers) blame(no door.No) door.No {
+	if no.Why != door.Refusal(lobby.Full) && no.Why != door.Refusal(lobby.TooFast) {
+		return no
+	}
+	if p := l.admission.position(); p.Ratio < 1 {
+		no.Signal, no.Detail = p.Signal, "the governor: "+p.Why
+		l.metrics.Refused(governor.Admission, p.Signal)
+	}
+	return no
+}
+
+// because says the same to publishers.
+func (l *levers) because() publish.Cause {
+	p := l.publish.position()
+	if p.Ratio >= 1 {
+		return publish.Cause{}
+	}
+	l.metrics.Refused(governor.Publish, p.Signal)
+	return publish.Cause{Signal: p.Signal, Detail: "the governor holds it at " + fmt.Sprintf("%.0f %%", p.Ratio*100) + ", because " + p.Why}
+}
+
+// A meter knows how fast entries are stored. Read by one goroutine at a time.
+type meter struct {
+	count uint64
+	at    time.Time
+	rate  float64       // entries/s, of the last seconds
+	peak  atomic.Uint64 // entries/s, of the last minutes
+}
+
+const (
+	// The rate is a mean whose parts fade in rateOver, and the peak goes down by as
+	// much in peakOver.
+	rateOver = 10 * time.Second
+	peakOver = 5 * time.Minute
+	// leastPeak is what is taken for the peak of a gateway through which hardly
+	// anything is published, in entries/s: a tenth of it disturbs nobody.
+	leastPeak = 1000
+)
+
+// read brings the meter up to date. open says that nothing is held back, so that
+// what is published is what is wanted: only then the peak moves.
+func (m *meter) read(count uint64, now time.Time, open bool) float64 {
+	passed := now.Sub(m.at)
+	if m.at.IsZero() {
+		m.count, m.at = count, now
+		return 0
+	}
+	if passed < time.Second/2 {
+		return m.rate
+	}
+	part := min(passed.Seconds()/rateOver.Seconds(), 1)
+	m.rate += part * (float64(count-m.count)/passed.Seconds() - m.rate)
+	m.count, m.at = count, now
+	if open {
+		faded := float64(m.peak.Load()) * max(1-passed.Seconds()/peakOver.Seconds(), 0)
+		m.peak.Store(uint64(max(faded, m.rate)))
+	}
+	return m.rate
+}
+
+// reference is what is taken for all, where no rate is configured.
+func (m *meter) reference() float64 { return float64(max(m.peak.Load(), leastPeak)) }

@@ -1,0 +1,319 @@
+package governor
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A gauge is a probe that says what a test tells it to.
+type gauge struct {
+	name string
+
+	mu    sync.Mutex
+	r     Reading
+	err   error
+	slow  time.Duration
+	asked int
+}
+
+func (g *gauge) Name() string { return g.name }
+
+func (g *gauge) Read(ctx context.Context) (Reading, error) {
+	g.mu.Lock()
+	r, err, slow := g.r, g.err, g.slow
+	g.asked++
+	g.mu.Unlock()
+	select {
+	case <-ctx.Done():
+		return Reading{}, ctx.Err()
+	case <-time.After(slow):
+	}
+	return r, err
+}
+
+func (g *gauge) say(r Reading, err error, slow time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.r, g.err, g.slow = r, err, slow
+}
+
+// A rig is a governor with two signals, of which each moves the lever, in a
+// synctest bubble.
+type rig struct {
+	*Governor
+	memory, lag *gauge
+	log         bytes.Buffer
+	reg         *prometheus.Registry
+
+	mu   sync.Mutex
+	last []Position
+	use  float64
+}
+
+func (r *rig) set(p Position) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last = append(r.last, p)
+}
+
+func run(t *testing.T) *rig {
+	t.Helper()
+	r := &rig{memory: &gauge{name: "redis_memory"}, lag: &gauge{name: "tail_lag"}, reg: prometheus.NewRegistry(), use: 1}
+	signals := []Signal{
+		{Probe: r.memory, Unit: "ratio", Help: "h", Period: 5 * time.Second, Timeout: 2 * time.Second, Fresh: 20 * time.Second, Threshold: 0.8, Wall: 0.92, Levers: []string{Publish}},
+		{Probe: r.lag, Unit: "entries", Help: "h", Period: 2 * time.Second, Timeout: time.Second, Fresh: 10 * time.Second, Threshold: 1000, Levers: []string{Publish}},
+	}
+	g, err := New(Options{
+		Signals: signals, Settings: Defaults(signals), Metrics: NewMetrics(r.reg),
+		Levers: []Lever{{Name: Publish, Unit: "entries/s", Use: func() (float64, bool) { return r.use, true }, Set: r.set}},
+		Logger: slog.New(slog.NewTextHandler(&r.log, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Governor = g
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- g.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+func pass(d time.Duration) {
+	time.Sleep(d) //nolint:forbidigo // in a bubble
+	synctest.Wait()
+}
+
+func (r *rig) lever() LeverState { return r.State().Levers[0] }
+
+func (r *rig) signal(name string) SignalState {
+	for _, s := range r.State().Signals {
+		if s.Name == name {
+			return s
+		}
+	}
+	return SignalState{}
+}
+
+// Over the threshold a lever falls by 10 % every 30 s; a signal that can't be
+// read, or slowly, or that isn't answered by all, keeps it where it is, and says
+// so; when it is good again, the lever rises, more slowly than it fell.
+func TestFallHoldAndRise(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := run(t)
+		pass(time.Minute)
+		if s := r.lever(); s.Ratio != 1 || s.Verdict != Good {
+			t.Fatalf("%+v", s)
+		}
+		r.memory.say(Reading{Value: 0.85, Of: "redis-1", Detail: "850 MiB of 1000 MiB"}, nil, 0)
+		pass(time.Minute)
+		fallen := r.lever()
+		if fallen.Ratio != 0.81 || fallen.Signal != "redis_memory" || !strings.Contains(fallen.Why, "redis_memory of redis-1 is 85 %, over the threshold of 80 % (850 MiB of 1000 MiB)") {
+			t.Fatalf("%+v", fallen)
+		}
+		r.memory.say(Reading{}, errors.New("connection refused"), 0)
+		pass(time.Minute)
+		at := r.lever().Ratio // while what was read last is fresh, it counts
+		for what, say := range map[string]func(){
+			"failing": func() { r.memory.say(Reading{}, errors.New("connection refused"), 0) },
+			"slow":    func() { r.memory.say(Reading{Value: 0.1}, nil, time.Hour) },
+			"partial": func() { r.memory.say(Reading{Value: 0.1, Partial: "redis-2 is away"}, nil, 0) },
+			"lying":   func() { r.memory.say(Reading{Value: -1}, nil, 0) },
+		} {
+			say()
+			pass(10 * time.Minute)
+			s := r.signal("redis_memory")
+			if got := r.lever(); got.Ratio != at || got.Verdict != Unknown || got.Worst != "redis_memory" || s.Verdict != Unknown || (s.Error == "") != (what == "partial") {
+				t.Errorf("%s: %+v %+v", what, got, s)
+			}
+		}
+		r.memory.say(Reading{Value: 0.1}, nil, 0)
+		pass(2 * time.Minute)
+		if got := r.lever(); got.Ratio <= at || got.Ratio > at+0.09 || got.Signal != "redis_memory" {
+			t.Errorf("after two good minutes: %+v", got)
+		}
+		r.memory.say(Reading{None: "maxmemory isn't set"}, nil, 0)
+		pass(time.Hour)
+		if got := r.lever(); got.Ratio != 1 || got.Signal != "" || got.Why != "" {
+			t.Errorf("%+v", got)
+		}
+		if s := r.signal("redis_memory"); s.Verdict != None || s.None == "" || s.Value != nil {
+			t.Errorf("%+v", s)
+		}
+		for _, want := range []string{`signal=redis_memory error="connection refused"`, "error=\"it didn't answer in time\"", "can be read again", "change=fall", "change=rise"} {
+			if !strings.Contains(r.log.String(), want) {
+				t.Errorf("the log has no %s:\n%s", want, r.log.String())
+			}
+		}
+	})
+}
+
+// A governor whose Redis is frozen goes on with the last ratio; another signal
+// still makes it fall.
+func TestFrozenSignalsHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := run(t)
+		r.memory.say(Reading{Value: 0.85}, nil, 0)
+		pass(30 * time.Second)
+		r.memory.say(Reading{}, nil, time.Hour)
+		pass(time.Minute)
+		at := r.lever().Ratio
+		pass(time.Hour)
+		if got := r.lever().Ratio; got != at || at > 0.9 {
+			t.Errorf("it went from %v to %v", at, got)
+		}
+		r.lag.say(Reading{Value: 5000}, nil, 0)
+		pass(time.Minute)
+		if got := r.lever(); got.Ratio >= at || got.Signal != "tail_lag" {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// Settings are checked, all of them, and count at once.
+func TestSettingsWhileRunning(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := run(t)
+		r.memory.say(Reading{Value: 0.85}, nil, 0)
+		pass(2 * time.Minute)
+		before := r.Settings()
+		_, err := r.Apply(func(s *Settings) error {
+			s.Step, s.RiseStep, s.Period, s.Floor = 2, 0.5, 0, 0
+			s.Signals["redis_memory"] = SignalSettings{Threshold: 0.9, Wall: 0.8, Levers: []string{"gravity"}}
+			s.Signals["phase_of_moon"] = SignalSettings{}
+			return nil
+		})
+		faults, ok := errors.AsType[Faults](err)
+		if !ok || len(faults) != 7 {
+			t.Errorf("%d: %v", len(faults), err)
+		}
+		if diff := cmp.Diff(before, r.Settings()); diff != "" {
+			t.Errorf("a part of it counts: %s", diff)
+		}
+		now, err := r.Apply(func(s *Settings) error { s.Floor = 0.95; return nil })
+		if err != nil || now.Floor != 0.95 || r.lever().Ratio != 0.95 {
+			t.Errorf("%v, %+v", err, r.lever())
+		}
+		_, err = r.Apply(func(s *Settings) error { s.On = false; return nil })
+		if got := r.lever(); err != nil || got.Ratio != 1 || got.Signal != "" {
+			t.Errorf("%v, %+v", err, got)
+		}
+		pass(time.Hour)
+		if got := r.lever(); got.Ratio != 1 || r.signal("redis_memory").Verdict != Over {
+			t.Errorf("switched off: %+v", got)
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if last := r.last[len(r.last)-1]; last != (Position{Ratio: 1}) {
+			t.Errorf("what the lever was set to last: %+v", last)
+		}
+	})
+}
+
+func TestSettingsAreWrittenAndRead(t *testing.T) {
+	signals := []Signal{{Probe: named("x"), Threshold: 1, Levers: []string{Publish}}}
+	s := Defaults(signals)
+	text, err := json.Marshal(s)
+	if err != nil || !strings.Contains(string(text), `"period":"30s"`) {
+		t.Fatal(string(text), err)
+	}
+	var back Settings
+	if err := json.Unmarshal(text, &back); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(s, back); diff != "" {
+		t.Error(diff)
+	}
+	if err := json.Unmarshal([]byte(`{"period": "soon"}`), &back); err == nil || !strings.Contains(err.Error(), "30s") {
+		t.Error(err)
+	}
+	if err := s.check([]string{Publish}); err != nil {
+		t.Error(err)
+	}
+}
+
+// Whoever follows the changes misses none that is remembered, and sees that some
+// are gone.
+func TestChangesAreFollowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := run(t)
+		none, more := r.Changes(0)
+		if len(none) != 0 {
+			t.Fatal(none)
+		}
+		r.memory.say(Reading{Value: 0.85}, nil, 0)
+		<-more
+		first, _ := r.Changes(0)
+		if len(first) != 1 || first[0].Number != 1 || first[0].Kind != Fall || first[0].Before != 1 || first[0].After != 0.9 || first[0].Why == "" {
+			t.Errorf("%+v", first)
+		}
+		for i := range remembered * 2 {
+			on := i%2 == 1
+			if _, err := r.Apply(func(s *Settings) error { s.On, s.Floor = on, 0.1; return nil }); err != nil {
+				t.Fatal(err)
+			}
+			pass(time.Second)
+		}
+		all, _ := r.Changes(0)
+		if len(all) != remembered || all[0].Number == 1 || all[len(all)-1].Number != all[0].Number+remembered-1 {
+			t.Errorf("%d, from %d on", len(all), all[0].Number)
+		}
+		if rest, _ := r.Changes(all[len(all)-1].Number); len(rest) != 0 {
+			t.Errorf("%+v", rest)
+		}
+	})
+}
+
+func TestMetricsShowIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := run(t)
+		r.memory.say(Reading{Value: 0.85}, nil, 0)
+		r.lag.say(Reading{}, errAway, 0)
+		pass(20 * time.Second)
+		r.opts.Metrics.Refused(Publish, "redis_memory")
+		err := testutil.GatherAndCompare(r.reg, strings.NewReader(`
+# HELP downlink_throttle_ratio Part of what is configured that the governor lets through, by lever: 1 holds nobody back.
+# TYPE downlink_throttle_ratio gauge
+downlink_throttle_ratio{lever="publish"} 0.9
+# HELP downlink_governor_limiting 1 for the signal by which a lever is below 1, else 0.
+# TYPE downlink_governor_limiting gauge
+downlink_governor_limiting{lever="publish",signal="redis_memory"} 1
+downlink_governor_limiting{lever="publish",signal="tail_lag"} 0
+# HELP downlink_governor_signal_known 1 while what was read of a signal counts; 0 while no lever that it moves rises, because it can't be read.
+# TYPE downlink_governor_signal_known gauge
+downlink_governor_signal_known{signal="redis_memory"} 1
+downlink_governor_signal_known{signal="tail_lag"} 0
+# HELP downlink_governor_threshold From which value of a signal on the levers that it moves fall; 0: it moves none.
+# TYPE downlink_governor_threshold gauge
+downlink_governor_threshold{signal="redis_memory"} 0.8
+downlink_governor_threshold{signal="tail_lag"} 1000
+# HELP downlink_governor_refused_total Streams and events that were refused while a lever was below 1, by the signal that has brought it there; they are counted in downlink_refused_total and downlink_publish_events_total too.
+# TYPE downlink_governor_refused_total counter
+downlink_governor_refused_total{lever="publish",signal="redis_memory"} 1
+downlink_governor_refused_total{lever="publish",signal="tail_lag"} 0
+`), "downlink_throttle_ratio", "downlink_governor_limiting", "downlink_governor_signal_known", "downlink_governor_threshold", "downlink_governor_refused_total")
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
