@@ -50,6 +50,7 @@ type Server struct {
 	name     string
 	lobby    *lobby.Lobby
 	listener listener
+	socket   net.Listener // as it was bound
 	http     *http.Server
 }
 
@@ -82,6 +83,7 @@ func Listen(o Options) (*Server, error) {
 	return &Server{
 		name:     o.Name,
 		listener: bound,
+		socket:   socket,
 		lobby:    l.lobby,
 		http: &http.Server{
 			Handler:     visiting(settled(o.Handler, o.ReadHeaderTimeout), o.Lobby.Proxies),
