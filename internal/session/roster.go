@@ -98,3 +98,17 @@ func (r *Roster) Len() int {
 	defer r.mu.Unlock()
 	return len(r.sessions)
 }
+
+// Pending is what waits in memory for all sessions together, in bytes, and for
+// how many something does. A message that waits for several counts for each. It
+// looks at every session, under the lock: 2 to 3 ms for 20,000 of them.
+func (r *Roster) Pending() (bytes int64, sessions int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for s := range r.sessions {
+		if held := s.held(); held > 0 {
+			bytes, sessions = bytes+int64(held), sessions+1
+		}
+	}
+	return bytes, sessions
+}

@@ -65,3 +65,22 @@ func TestClosed(t *testing.T) {
 		t.Errorf("%d have come", r.Came())
 	}
 }
+
+// TestPendingOfAll: what waits is counted until it is taken.
+func TestPendingOfAll(t *testing.T) {
+	r := newRig(t, roomy)
+	var all Roster
+	if bytes, n := all.Pending(); bytes != 0 || n != 0 {
+		t.Errorf("nobody is there: %d bytes of %d", bytes, n)
+	}
+	all.Add(r.s, nil)
+	all.Add(New("idle", new(wakes), &Options{}), nil)
+	r.event("one")
+	if bytes, n := all.Pending(); n != 1 || bytes < 2 || bytes != int64(r.s.View().Bytes) {
+		t.Errorf("%d bytes of %d sessions; the session has %d", bytes, n, r.s.View().Bytes)
+	}
+	r.s.Next(nil, 1<<20)
+	if bytes, n := all.Pending(); bytes != 0 || n != 0 {
+		t.Errorf("all was taken: %d bytes of %d", bytes, n)
+	}
+}

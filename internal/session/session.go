@@ -141,6 +141,13 @@ func (s *Session) holdLocked(m *shard.Message) {
 	s.pending = append(s.pending, m)
 }
 
+// held is the size of what is pending.
+func (s *Session) held() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.bytes
+}
+
 // dropLocked forgets what is pending.
 func (s *Session) dropLocked() { s.pending, s.slot, s.bytes = nil, [1]*shard.Message{}, 0 }
 
