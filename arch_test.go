@@ -33,6 +33,7 @@ const (
 	goleak     = "go.uber.org/goleak"
 	chromedp   = "github.com/chromedp/chromedp"
 	cdproto    = "github.com/chromedp/cdproto"
+	franz      = "github.com/twmb/franz-go"
 	websocket  = "github.com/coder/websocket"
 	hdr        = "github.com/HdrHistogram/hdrhistogram-go"
 )
@@ -109,9 +110,10 @@ var rules = map[string]rule{
 	"push":      {may: "event intake problem strictjson egress inventory post", why: "a producer meets a device, and no log"},
 
 	// Beside other gateways.
-	"governor":        {why: "a law and its run; what is measured and what is moved are handed in"},
-	"governor/probes": {may: "eventlog eventlog/redislog governor server tail", why: "asks those who know; what follows from an answer is the governor's business"},
-	"rebalance":       {may: "session ageing", why: "how many streams the others hold, and what is done about it; where they tell each other is handed in"},
+	"governor":          {why: "a law and its run; what is measured and what is moved are handed in"},
+	"governor/probes":   {may: "eventlog eventlog/redislog governor server tail", why: "asks those who know; what follows from an answer is the governor's business"},
+	"governor/kafkalag": {may: "governor", mods: franz, why: "the only place that speaks Kafka"},
+	"rebalance":         {may: "session ageing", why: "how many streams the others hold, and what is done about it; where they tell each other is handed in"},
 
 	// Assembly.
 	"gateway": {
