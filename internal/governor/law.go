@@ -239,7 +239,7 @@ func (l *law) apply(now time.Duration, v *lever, m move) {
 	}
 	for _, s := range l.signals {
 		if l.couples(s, v) {
-			s.moved, s.touched = now, true
+			s.moved, s.touched, s.drawn = now, true, false
 		}
 	}
 }

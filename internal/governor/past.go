@@ -7,6 +7,7 @@ import "time"
 // and will be that of the present load once the window has passed.
 type past struct {
 	loads []sample // as far apart as a hundredth of that time
+	sum   float64
 }
 
 // pasts is how many loads stand for all.
@@ -19,22 +20,23 @@ func (p *past) note(now, settles time.Duration, load float64) {
 	}
 	from := 0
 	for from < len(p.loads) && (p.loads[from].at < now-settles || len(p.loads)-from > pasts) {
+		p.sum -= p.loads[from].value
 		from++
 	}
+	if from == len(p.loads) {
+		p.sum = 0 // what was rounded away goes with the last of them
+	}
 	p.loads = append(p.loads[from:], sample{now, load})
+	p.sum += load
 }
 
 // growth is how much more is let in now than on the average of that time; 1 if
 // nobody can say.
 func (p *past) growth(load float64) float64 {
-	sum := 0.0
-	for _, l := range p.loads {
-		sum += l.value
-	}
-	if sum <= 0 {
+	if p.sum <= 1e-9 {
 		return 1
 	}
-	return load * float64(len(p.loads)) / sum
+	return load * float64(len(p.loads)) / p.sum
 }
 
 // load is how much a lever lets in.

@@ -32,6 +32,7 @@ type signal struct {
 	verdict Verdict
 	slope   float64 // a second
 	trended bool    // slope is known
+	drawn   bool    // slope is that of the samples and of the last move
 	cold    bool    // it looks good, but a lever has just moved: its trend isn't known yet
 }
 
@@ -52,7 +53,7 @@ func (s *signal) note(now time.Duration, r Reading, err error) {
 	if s.read && now-s.at > s.Fresh || r.None != "" {
 		s.samples = s.samples[:0] // a trend over a gap says nothing
 	}
-	s.read, s.last, s.at, s.err = true, r, now, nil
+	s.read, s.last, s.at, s.err, s.drawn = true, r, now, nil, false
 	if r.None != "" {
 		return
 	}
@@ -144,7 +145,10 @@ func (s *signal) judge(now time.Duration, g SignalSettings, p *Settings) Verdict
 }
 
 func (s *signal) look(now time.Duration, g SignalSettings, p *Settings) Verdict {
-	s.slope, s.trended = s.trend()
+	if !s.drawn {
+		s.slope, s.trended = s.trend()
+		s.drawn = true
+	}
 	last, _, _ := s.bounds(0)
 	low, high, enough := s.bounds(lasting)
 	s.cold = enough && !s.trended && high <= p.Good*g.Threshold
@@ -194,12 +198,25 @@ func (s *signal) bears(now time.Duration, factor float64, g SignalSettings, p *S
 
 // nearsWall reports whether the wall was reached, or will be before a slow fall
 // could help; from half way to it on, because a short rise from nothing is steep.
-// What goes down doesn't reach it.
+// What goes down doesn't reach it, and neither does what has jumped and stands.
 func (s *signal) nearsWall(low float64, g SignalSettings, p *Settings) bool {
 	if g.Wall == 0 || s.slope < 0 {
 		return false
 	}
-	return low >= g.Wall || low >= g.Wall/2 && g.Wall-low < s.slope*p.Brake.seconds()
+	return low >= g.Wall || low >= g.Wall/2 && g.Wall-low < min(s.slope, s.pace())*p.Brake.seconds()
+}
+
+// pace is the slope of the last values alone.
+func (s *signal) pace() float64 {
+	n := len(s.samples)
+	if n < level {
+		return 0
+	}
+	first, last := s.samples[n-level], s.samples[n-1]
+	if last.at <= first.at {
+		return 0
+	}
+	return (last.value - first.value) / (last.at - first.at).Seconds()
 }
 
 // pending is how long the last move of its levers will still be felt.

@@ -36,7 +36,14 @@ func TestRateOfAllPublishers(t *testing.T) {
 		if quiet < 195 || noisy < 1700 || noisy+quiet > 2200 {
 			t.Errorf("%d of 200 of the quiet one were stored, and %d of the other", quiet, noisy)
 		}
-		wantProblem(t, "a message", r.post(to("a"), "X-Test-Publisher", "noisy"), "too-many-events", "", "publish_rate is 100 entries/s at the moment, for all publishers of this gateway: redis_memory is 84 %")
+		a := r.post(to("a"), "X-Test-Publisher", "noisy")
+		for range 200 {
+			if a.Code == 429 {
+				break
+			}
+			a = r.post(to("a"), "X-Test-Publisher", "noisy")
+		}
+		wantProblem(t, "a message", a, "too-many-events", "", "publish_rate is 100 entries/s at the moment, for all publishers of this gateway: redis_memory is 84 %")
 	})
 }
 
