@@ -12,7 +12,7 @@ type Backlog struct {
 	Most    uint32 // that there may be; the kernel drops those that are more
 }
 
-// ErrNoBacklog: the system doesn't tell.
+// ErrNoBacklog means that the system doesn't tell.
 var ErrNoBacklog = errors.New("only Linux tells how many connections wait to be accepted")
 
 // Backlog asks the kernel. The error may be ErrNoBacklog.

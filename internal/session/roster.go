@@ -101,7 +101,8 @@ func (r *Roster) Len() int {
 
 // Pending is what waits in memory for all sessions together, in bytes, and for
 // how many something does. A message that waits for several counts for each. It
-// looks at every session, under the lock: 2 to 3 ms for 20,000 of them.
+// looks at every session, under the lock: some milliseconds for 20,000 of them
+// (measured: 7 on two cores that were very busy).
 func (r *Roster) Pending() (bytes int64, sessions int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -63,7 +63,7 @@ func TestLoadsOfEveryTopology(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer servers.Close() //nolint:errcheck // it never fails
+			defer servers.Close()
 			loads := loadsOf(servers)
 			for _, l := range loads {
 				if l.Err != nil || l.Used == 0 {
@@ -78,6 +78,36 @@ func TestLoadsOfEveryTopology(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestLoadsFollowAFailover: the new primary is asked, and the old one no more.
+func TestLoadsFollowAFailover(t *testing.T) {
+	t.Parallel()
+	p := testkit.StartPair(t)
+	servers, err := OpenServers(t.Context(), optionsAt(t, p.URL()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer servers.Close()
+	next := p.Replica()
+	p.Failover()
+	testkit.Eventually(t, "the new primary is asked, and nobody else", func() bool {
+		loads := loadsOf(servers)
+		return len(loads) == 1 && loads[0].Server == next.Addr() && loads[0].Err == nil
+	})
+}
+
+// FuzzReadLoad: whatever a server says, it is a load that can be, or an error.
+func FuzzReadLoad(f *testing.F) {
+	f.Add("run_id:a\r\nloading:0\r\nused_memory:9\r\nmaxmemory:0\r\ntotal_system_memory:9\r\nmem_not_counted_for_evict:1\r\n" +
+		"maxmemory_policy:p\r\ntotal_net_output_bytes:7\r\ntotal_commands_processed:8\r\nrole:master\r\n")
+	f.Add("used_memory:-1")
+	f.Fuzz(func(t *testing.T, text string) {
+		l := readLoad("s", text, time.Time{})
+		if bad := l.Used == 0 || l.Run == "" || l.Policy == ""; (l.Err == nil) == bad {
+			t.Errorf("%+v", l)
+		}
+	})
 }
 
 // TestLoadsWhileOneIsAway: the others are known, and so is who isn't.

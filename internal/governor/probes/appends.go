@@ -16,8 +16,8 @@ import (
 const AppendLatencyName = "append_latency"
 
 // Appends passes appends on to a log, and measures how long they take. Safe for
-// concurrent use. Beside a round trip to Redis, or a sync of a disk, what it
-// costs (some 100 ns) isn't seen.
+// concurrent use. Beside a round trip to Redis, or a sync of a disk, what it costs
+// isn't seen: about a microsecond, measured on two cores that were very busy.
 type Appends struct {
 	log eventlog.Appender
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"syscall"
+	"time"
 
 	"downlink/internal/governor"
 )
@@ -30,6 +31,7 @@ func Descriptors() governor.Signal {
 		}
 		return ofDescriptors(open, uint64(limit.Cur)) //nolint:unconvert // it is signed on some systems
 	})
+	s.Period, s.Fresh = 5*time.Second, 20*time.Second // before Linux 6.2 it reads thousands of names
 	s.Unit = "ratio"
 	s.Help = "File descriptors that the process has open, as a part of its limit (ulimit -n). At 100 % nobody can connect, and the log can't open files. " +
 		"Raise the limit (LimitNOFILE, docs/operate/listeners.md), or lower max_connections."

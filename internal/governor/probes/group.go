@@ -23,9 +23,9 @@ type groupFiles struct {
 	root string // where control groups are mounted
 }
 
-// noLimit is from where on a number means that there is no limit: version 1
+// boundless is from where on a number means that there is no limit: version 1
 // writes the largest multiple of a page.
-const noLimit = 1 << 60
+const boundless = 1 << 60
 
 // read finds the group, or the one above it, of whose limit the largest part is
 // used. Without control groups (another system, or none mounted) there is none.
@@ -111,7 +111,7 @@ func readGroup(dir string, version int) (groupUse, error) {
 	if u.limit == 0 && strings.TrimSpace(string(text)) != "max" {
 		return groupUse{}, fmt.Errorf("%s says 0, with which nothing could run", limitFile)
 	}
-	if u.limit == 0 || u.limit >= noLimit {
+	if u.limit == 0 || u.limit >= boundless {
 		return groupUse{}, nil
 	}
 	if u.used, err = readNumber(filepath.Join(dir, usedFile)); err != nil {

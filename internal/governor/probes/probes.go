@@ -7,7 +7,6 @@ package probes
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"downlink/internal/governor"
@@ -60,15 +59,4 @@ func size(bytes uint64) string {
 // and a rate over that time would be none.
 func elapsed(from, to time.Time) time.Duration {
 	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
-}
-
-// sentence joins what there is to say.
-func sentence(parts ...string) string {
-	said := parts[:0]
-	for _, p := range parts {
-		if p != "" {
-			said = append(said, p)
-		}
-	}
-	return strings.Join(said, "; ")
 }

@@ -114,6 +114,22 @@ func TestControlGroups(t *testing.T) {
 	}
 }
 
+// FuzzControlGroup: whatever the files say, there is a use with a limit, none, or
+// an error.
+func FuzzControlGroup(f *testing.F) {
+	f.Add("0::/\n", "1000\n", "600\n", "inactive_file 100\n")
+	f.Add("0::/../..\n", "max", "", "")
+	f.Add("5:memory:/\n", "-1", "nan", "inactive_file x")
+	f.Fuzz(func(t *testing.T, groups, limit, used, stat string) {
+		dir := t.TempDir()
+		write(t, dir, map[string]string{"self/cgroup": groups, "fs/memory.max": limit, "fs/memory.current": used, "fs/memory.stat": stat})
+		u, err := groupFiles{proc: filepath.Join(dir, "self"), root: filepath.Join(dir, "fs")}.read()
+		if u.limit == 0 && u.used != 0 || err != nil && u != (groupUse{}) {
+			t.Errorf("%+v, %v", u, err)
+		}
+	})
+}
+
 // TestNearestLimit: the one of which more is used; what failed makes it a lower
 // bound, and nothing at all an error.
 func TestNearestLimit(t *testing.T) {
