@@ -36,7 +36,7 @@ TESTS    := CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 go test -race -vet=off -p $(A
 CHART    := CGO_ENABLED=0 go -C tools/chart test -trimpath -vet=off -count=1 -timeout $(TIMEOUT) ./...
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test lint race fuzz chaos bench bench-peers docs
+.PHONY: help run build test lint law race fuzz chaos bench bench-peers docs
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ test: ## install what the tests need, then run them all under the race detector
 
 lint: $(LINTER) ## check form and habits (.golangci.yml)
 	$(LINTER) run ./...
+
+law: ## try the governor's law in 1,250 random worlds
+	go test -count=1 ./internal/governor -rapid.checks=250
 
 race: ## hunt for races: every test twice, in random order, nothing from the cache
 	scripts/deps

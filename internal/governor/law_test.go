@@ -2,6 +2,8 @@ package governor
 
 import (
 	"math"
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -221,4 +223,62 @@ func TestRecoversFromEveryState(t *testing.T) {
 			t.Fatalf("it is still at %v, with its signals %s", v.ratio, v.verdict)
 		}
 	})
+}
+
+// After a cut what was published before leaves the memory for a whole window: who
+// took that for room would rise too far, and have to fall again, for ever.
+func TestMemoryDoesNotSwing(t *testing.T) {
+	for _, period := range []time.Duration{2 * time.Second, 5 * time.Second} {
+		m := &memory{window: 900, sweep: 5, demand: 1, base: 0.125, room: 1, noise: noise{rand.New(rand.NewPCG(0, 1)), 0.005}}
+		m.fill(0.775, 1)
+		s := memorySignal(m.window)
+		s.Period, s.Wall = period, 0.9
+		w := &world{model: m, dt: 1}
+		g := &site{speed: 1.05, share: 1, next: map[string]float64{"redis_memory": 1.5}, use: -1}
+		g.law = newLaw(Defaults([]Signal{s}), []Signal{s}, []Lever{{Name: Publish, Use: func() (float64, bool) { return g.use, g.use >= 0 }}})
+		w.gateways = []*site{g}
+		w.run(4 * 3600)
+		rose := slices.IndexFunc(g.moves, func(m move) bool { return m.kind == Rise })
+		g.moves = g.moves[max(rose, 0):]
+		if n := g.fallen(); rose < 0 || n > 1 {
+			t.Errorf("read every %v, it falls %d times after it has risen", period, n)
+			for _, m := range g.moves {
+				t.Logf("%s %.3f -> %.3f %s", m.kind, m.before, m.after, m.why)
+			}
+		}
+	}
+}
+
+// A trend begins anew at a move and over a gap, and what a move will still show
+// is reckoned with.
+func TestTrend(t *testing.T) {
+	p := Defaults(nil)
+	g := SignalSettings{Threshold: 0.8, Wall: 0.92}
+	feed := func(s *signal, from, to time.Duration, value func(at float64) float64) {
+		for at := from; at < to; at += s.Period {
+			s.note(at, Reading{Value: value(at.Seconds())}, nil)
+		}
+	}
+	rising := func(at float64) float64 { return 0.3 + at/10000 }
+
+	s := &signal{Signal: memorySignal(900), growth: 1}
+	feed(s, 0, time.Minute, rising)
+	if slope, ok := s.trend(); !ok || slope < 0.00009 || slope > 0.00011 {
+		t.Errorf("%v %v", slope, ok)
+	}
+	if v := s.judge(time.Minute, g, &p); v != Good {
+		t.Errorf("rising by itself, far below: %s", v)
+	}
+	s.moved, s.touched, s.drawn = time.Minute, true, false
+	if _, ok := s.trend(); ok {
+		t.Error("a move is over, and the trend of before stands")
+	}
+	feed(s, time.Minute, 2*time.Minute, func(at float64) float64 { return 0.3 + at/1000 })
+	if v := s.judge(2*time.Minute, g, &p); v != Fair {
+		t.Errorf("it will be at 1.3 when the window has passed, and is %s", v)
+	}
+	feed(s, 10*time.Minute, 10*time.Minute+2*s.Period, rising)
+	if slope, ok := s.trend(); ok {
+		t.Errorf("a gap of 8 minutes, and the trend is %v", slope)
+	}
 }
