@@ -37,7 +37,7 @@ func RedisCommands(servers Servers) governor.Signal {
 // rateOf makes the signal that counts a counter of each server.
 func rateOf(servers Servers, s governor.Signal, count func(*redislog.Load) uint64) governor.Signal {
 	r := &rates{count: count, unit: s.Unit, before: make(map[string]counted)}
-	s.Probe = probe{s.Probe.Name(), func(ctx context.Context) (governor.Reading, error) { return r.read(servers.Loads(ctx)) }}
+	s.Probe = probe{s.Probe.Name(), func(ctx context.Context) (governor.Reading, error) { return r.ask(ctx, servers) }}
 	s.Period, s.Timeout, s.Fresh = serverPeriod, serverTimeout, serverFresh
 	s.Levers = []string{governor.Publish}
 	return s
@@ -63,6 +63,19 @@ const (
 	shortestRate = 500 * time.Millisecond
 	longestRate  = time.Minute
 )
+
+// ask reads all servers; the first time twice, so that there is an answer.
+func (r *rates) ask(ctx context.Context, servers Servers) (governor.Reading, error) {
+	if len(r.before) == 0 {
+		_, _ = r.read(servers.Loads(ctx)) // it counts from here
+		select {
+		case <-ctx.Done():
+			return governor.Reading{}, fmt.Errorf("a rate takes two readings: %w", ctx.Err())
+		case <-time.After(shortestRate + shortestRate/5):
+		}
+	}
+	return r.read(servers.Loads(ctx))
+}
 
 func (r *rates) read(loads []redislog.Load) (governor.Reading, error) {
 	known, missing, err := answered(loads)
