@@ -249,6 +249,21 @@ func TestMemoryDoesNotSwing(t *testing.T) {
 	}
 }
 
+// Readings that come a little early or late are read all the same.
+func TestUnevenReadings(t *testing.T) {
+	p := Defaults(nil)
+	s := &signal{Signal: lagSignal(Admission), growth: 1}
+	s.Period = 2 * time.Second
+	r := rand.New(rand.NewPCG(1, 2))
+	for at := time.Duration(0); at < time.Hour; at += s.Period {
+		late := time.Duration(r.Int64N(int64(400 * time.Millisecond)))
+		s.note(at+late, Reading{Value: 1}, nil)
+		if v := s.judge(at+late, SignalSettings{Threshold: 1000}, &p); v != Good && at > 20*time.Second {
+			t.Fatalf("after %v it is %s", at, v)
+		}
+	}
+}
+
 // A trend begins anew at a move and over a gap, and what a move will still show
 // is reckoned with.
 func TestTrend(t *testing.T) {

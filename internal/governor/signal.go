@@ -58,8 +58,8 @@ func (s *signal) note(now time.Duration, r Reading, err error) {
 		return
 	}
 	s.samples = append(s.samples, sample{now, r.Value})
-	from := 0
-	for from+level < len(s.samples) && s.samples[from].at < now-s.span() {
+	from := 0 // the last that is so old stays: readings come a little early or late
+	for from+level < len(s.samples) && s.samples[from+1].at <= now-s.span() {
 		from++
 	}
 	s.samples = s.samples[from:]
