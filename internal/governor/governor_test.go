@@ -232,6 +232,9 @@ func TestSettingsWhileRunning(t *testing.T) {
 		if got := r.lever(); err != nil || got.Ratio != 1 || got.Signal != "" {
 			t.Errorf("%v, %+v", err, got)
 		}
+		if on := testutil.ToFloat64(r.opts.Metrics.on.WithLabelValues()); on != 0 {
+			t.Errorf("switched off, and downlink_governor_on is %v", on)
+		}
 		pass(time.Hour)
 		if got := r.lever(); got.Ratio != 1 || r.signal("redis_memory").Verdict != Over {
 			t.Errorf("switched off: %+v", got)
@@ -304,6 +307,12 @@ func TestMetricsShowIt(t *testing.T) {
 		pass(20 * time.Second)
 		r.opts.Metrics.Refused(Publish, "redis_memory")
 		err := testutil.GatherAndCompare(r.reg, strings.NewReader(`
+# HELP downlink_governor_floor Ratio below which a lever doesn't fall.
+# TYPE downlink_governor_floor gauge
+downlink_governor_floor{lever="publish"} 0.1
+# HELP downlink_governor_on 1 while the governor moves levers; 0 while it is switched off: its signals are read, and nothing is held back.
+# TYPE downlink_governor_on gauge
+downlink_governor_on 1
 # HELP downlink_throttle_ratio Part of what is configured that the governor lets through, by lever: 1 holds nobody back.
 # TYPE downlink_throttle_ratio gauge
 downlink_throttle_ratio{lever="publish"} 0.9
@@ -323,7 +332,7 @@ downlink_governor_threshold{signal="tail_lag"} 1000
 # TYPE downlink_governor_refused_total counter
 downlink_governor_refused_total{lever="publish",signal="redis_memory"} 1
 downlink_governor_refused_total{lever="publish",signal="tail_lag"} 0
-`), "downlink_throttle_ratio", "downlink_governor_limiting", "downlink_governor_signal_known", "downlink_governor_threshold", "downlink_governor_refused_total")
+`), "downlink_throttle_ratio", "downlink_governor_on", "downlink_governor_floor", "downlink_governor_limiting", "downlink_governor_signal_known", "downlink_governor_threshold", "downlink_governor_refused_total")
 		if err != nil {
 			t.Error(err)
 		}

@@ -10,7 +10,9 @@ import (
 
 // Metrics show a governor.
 type Metrics struct {
+	on                 *prometheus.GaugeVec // without labels: absent until there is a governor
 	ratio, maximum     *prometheus.GaugeVec
+	floor              *prometheus.GaugeVec
 	limiting           *prometheus.GaugeVec
 	moves              *prometheus.CounterVec
 	value, threshold   *prometheus.GaugeVec
@@ -25,8 +27,10 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		return with.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 	}
 	m := &Metrics{
+		on:        gauge("downlink_governor_on", "1 while the governor moves levers; 0 while it is switched off: its signals are read, and nothing is held back."),
 		ratio:     gauge("downlink_throttle_ratio", "Part of what is configured that the governor lets through, by lever: 1 holds nobody back.", "lever"),
 		maximum:   gauge("downlink_governor_maximum", "What a lever allows at the moment, in its own unit (connections, entries/s); 0: it isn't limited.", "lever"),
+		floor:     gauge("downlink_governor_floor", "Ratio below which a lever doesn't fall.", "lever"),
 		limiting:  gauge("downlink_governor_limiting", "1 for the signal by which a lever is below 1, else 0.", "lever", "signal"),
 		value:     gauge("downlink_governor_signal", "What a signal was when it was read last, in its own unit; NaN: never, or there is nothing to judge by.", "signal"),
 		threshold: gauge("downlink_governor_threshold", "From which value of a signal on the levers that it moves fall; 0: it moves none.", "signal"),
@@ -51,6 +55,7 @@ func (m *Metrics) prepare(levers, signals []string) {
 	for _, l := range levers {
 		m.ratio.WithLabelValues(l).Set(1)
 		m.maximum.WithLabelValues(l)
+		m.floor.WithLabelValues(l)
 		for _, k := range Kinds() {
 			m.moves.WithLabelValues(l, string(k))
 		}
@@ -77,8 +82,10 @@ func (m *Metrics) moved(c Change) { m.moves.WithLabelValues(c.Lever, string(c.Ki
 // show brings the gauges up to date. With the lock.
 func (g *Governor) show() {
 	m, now := g.opts.Metrics, time.Since(g.began)
+	m.on.WithLabelValues().Set(yes(g.law.settings.On))
 	for _, v := range g.law.levers {
 		m.ratio.WithLabelValues(v.Name).Set(v.ratio)
+		m.floor.WithLabelValues(v.Name).Set(g.law.floor(v))
 		most := 0.0
 		if v := v.maximum(); v != nil {
 			most = *v
