@@ -137,6 +137,7 @@ var rules = map[string]rule{
 	"load":          {may: "event fdtable load/wire load/template load/fleet load/producer load/ledger load/watch load/results", mods: hdr + " " + xsys, why: "scenarios; nothing of the gateway may come along, or it would measure itself"},
 
 	// For other programs, and for tests.
+	"throttle":            {why: "public: only the standard library may come along; it knows the JSON of a governor, and nothing else of it"},
 	"client":              {may: "event frame backoff", mods: websocket, why: "public: none of ours may show in its API, nothing of the gateway may come along"},
 	"openapi/openapitest": {may: "openapi", mods: yaml, why: "only tests import it"},
 	"testkit":             {may: "event client", mods: websocket, why: "starts real servers for tests; only tests import it"},

@@ -1,0 +1,120 @@
+package throttle
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+)
+
+const (
+	// path is where gateways and "downlink governor" say how things stand.
+	path = "/v1/governor"
+	// mostAnswer bounds an answer in memory, in bytes; one has a few thousand.
+	mostAnswer = 1 << 20
+)
+
+// An answer is what is needed of theirs.
+type answer struct {
+	Levers []lever `json:"levers"`
+}
+
+type lever struct {
+	Name    string   `json:"name"`
+	Ratio   *float64 `json:"ratio"`
+	Maximum float64  `json:"maximum"`
+	Unit    string   `json:"unit"`
+	Signal  string   `json:"signal"`
+	Why     string   `json:"why"`
+	Verdict string   `json:"verdict"`
+}
+
+// unknown is the verdict on a signal that the governor can't read.
+const unknown = "unknown"
+
+// ownClient keeps one connection, and follows nobody elsewhere with the token.
+func ownClient() *http.Client {
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, MaxIdleConns: 1}
+	return &http.Client{
+		Transport:     transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// fetch asks the governor. Its error completes the sentence "… doesn't answer: …",
+// and holds nothing of the URL.
+func (c *Client) fetch(ctx context.Context) (State, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.opts.URL, nil)
+	if err != nil {
+		return State{}, errURL
+	}
+	if c.opts.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.opts.Token)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return State{}, silence(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return State{}, fmt.Errorf("it answers %d %s; is the URL that of a governor, and the token right?", resp.StatusCode, http.StatusText(resp.StatusCode))
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, mostAnswer))
+	if err != nil {
+		return State{}, silence(err)
+	}
+	var a answer
+	if json.Unmarshal(body, &a) != nil {
+		return State{}, errors.New("its answer isn't what a governor says; is the URL that of one?")
+	}
+	return c.find(a.Levers)
+}
+
+// find is the lever that is meant, if what is said of it can be.
+func (c *Client) find(levers []lever) (State, error) {
+	var names []string
+	for _, l := range levers {
+		if l.Name != c.opts.Lever {
+			names = append(names, l.Name)
+			continue
+		}
+		if l.Ratio == nil || *l.Ratio <= 0 || *l.Ratio > 1 || l.Maximum < 0 {
+			return State{}, fmt.Errorf("it says a ratio or a maximum of %s that can't be", l.Name)
+		}
+		return State{
+			Ratio: *l.Ratio, Maximum: l.Maximum, Unit: l.Unit, Signal: l.Signal, Why: l.Why,
+			Unsure: l.Verdict == unknown,
+		}, nil
+	}
+	if len(names) == 0 {
+		return State{}, errors.New("it has no levers; is the URL that of a governor?")
+	}
+	return State{}, fmt.Errorf("it has no lever %q, only %s", c.opts.Lever, strings.Join(names, " and "))
+}
+
+// silence says in a few words why there is no answer, without the URL, in which a
+// password may stand.
+func silence(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return context.Canceled
+	}
+	if late, ok := errors.AsType[net.Error](err); ok && late.Timeout() {
+		return errors.New("no answer in time")
+	}
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		err = u.Err
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		err = op.Err
+	}
+	if sys, ok := errors.AsType[*os.SyscallError](err); ok {
+		err = sys.Err
+	}
+	return fmt.Errorf("no answer: %w", err)
+}
