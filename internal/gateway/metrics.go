@@ -14,6 +14,7 @@ import (
 	"downlink/internal/eventlog/filelog"
 	"downlink/internal/eventlog/redislog"
 	"downlink/internal/governor"
+	"downlink/internal/governor/probes"
 	"downlink/internal/jwt"
 	"downlink/internal/lobby"
 	"downlink/internal/metrics"
@@ -98,5 +99,20 @@ func Metrics(o Options) prometheus.Gatherer {
 	newDialInstruments(reg) // of a dialler alone
 	g.bindLimits(share{}, share{})
 	shard.NewSet(eventlog.Store(nil), shard.Options{Shards: 1}).Register(reg)
+	signals := Signals()
+	levers := []governor.Lever{{Name: governor.Admission}, {Name: governor.Publish}}
+	if _, err := governor.New(governor.Options{Signals: signals, Levers: levers, Settings: governor.Defaults(signals), Metrics: g.metrics.governor}); err != nil {
+		panic(err) // the defaults aren't allowed: every gateway would fail
+	}
 	return reg
+}
+
+// Signals are those that a gateway with its log in Redis has by itself, for
+// whoever describes them: they can't be read.
+func Signals() []governor.Signal {
+	anyLog := struct {
+		eventlog.Log
+		probes.Servers
+	}{}
+	return new(Gateway).signals(&flow{log: anyLog})
 }
