@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 )
@@ -31,6 +30,7 @@ type Governor struct {
 
 	mu      sync.Mutex // guards what follows
 	law     *law
+	base    Settings             // without what Apply has made of them
 	since   map[string]time.Time // when a lever moved last
 	history history
 }
@@ -50,29 +50,15 @@ func New(o Options) (*Governor, error) {
 			return nil, fmt.Errorf("governor: signal %s needs a period, a time limit, and a freshness of at least two periods", s.Probe.Name())
 		}
 	}
-	settings := g.complete(o.Settings)
-	if err := settings.check(g.levers); err != nil {
+	settings := o.Settings.complete(o.Signals)
+	if err := Check(settings, o.Signals, g.levers); err != nil {
 		return nil, err
 	}
-	g.law = newLaw(settings, o.Signals, o.Levers)
+	g.law, g.base = newLaw(settings, o.Signals, o.Levers), settings
 	g.history.init()
 	o.Metrics.prepare(g.levers, names)
 	g.show()
 	return g, nil
-}
-
-// complete gives signals that settings don't name their own.
-func (g *Governor) complete(s Settings) Settings {
-	s = s.clone()
-	if s.Signals == nil {
-		s.Signals = make(map[string]SignalSettings)
-	}
-	for _, d := range g.opts.Signals {
-		if _, has := s.Signals[d.Probe.Name()]; !has {
-			s.Signals[d.Probe.Name()] = SignalSettings{d.Threshold, d.Wall, slices.Clone(d.Levers)}
-		}
-	}
-	return s
 }
 
 // Run reads the signals and moves the levers until ctx ends; then it returns nil,
@@ -177,52 +163,3 @@ func (g *Governor) apply(m move) {
 	g.opts.Logger.Log(context.Background(), level, "the governor has moved a lever", attrs...)
 }
 
-// Settings are those that count now.
-func (g *Governor) Settings() Settings {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.law.settings.clone()
-}
-
-// Apply changes settings: change is given those that count, and all of what it
-// makes of them counts at once, or nothing. It returns what counts afterwards. An
-// error is Faults, or change's own.
-func (g *Governor) Apply(change func(*Settings) error) (Settings, error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	s := g.law.settings.clone()
-	if err := change(&s); err != nil {
-		return g.law.settings.clone(), err
-	}
-	s = g.complete(s)
-	if err := g.check(s); err != nil {
-		return g.law.settings.clone(), err
-	}
-	g.law.settings = s
-	for _, m := range g.law.step(time.Since(g.began)) {
-		g.apply(m)
-	}
-	g.show()
-	return s.clone(), nil
-}
-
-// check says what is wrong with settings.
-func (g *Governor) check(s Settings) error {
-	var faults Faults
-	if err := s.check(g.levers); err != nil && !errors.As(err, &faults) {
-		return err
-	}
-	known := make(map[string]bool)
-	for _, d := range g.opts.Signals {
-		known[d.Probe.Name()] = true
-	}
-	for name := range s.Signals {
-		if !known[name] {
-			faults = append(faults, Fault{"signals." + name, "is no signal of this governor; GET its state for those that are"})
-		}
-	}
-	if len(faults) > 0 {
-		return faults
-	}
-	return nil
-}

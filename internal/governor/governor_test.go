@@ -338,3 +338,62 @@ downlink_governor_refused_total{lever="publish",signal="tail_lag"} 0
 		}
 	})
 }
+
+// What Apply has changed stands until the file says something else of that very
+// setting; a file that can't be used changes nothing.
+func TestFileAndApply(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := run(t)
+		change := func(text string) func(*Settings) error {
+			c, err := Patch([]byte(text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return c
+		}
+		load := func(text string) {
+			t.Helper()
+			if err := r.Load(change(text)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		is := func(step, threshold, wall float64) {
+			t.Helper()
+			s := r.Settings()
+			if m := s.Signals["redis_memory"]; s.Step != step || m.Threshold != threshold || m.Wall != wall {
+				t.Errorf("%v, %+v", s.Step, m)
+			}
+		}
+		load(`{"step": 0.2, "signals": {"redis_memory": {"wall": 0.85}}}`)
+		is(0.2, 0.8, 0.85)
+		if _, err := r.Apply(change(`{"step": 0.3, "signals": {"redis_memory": {"threshold": 0.7}}}`)); err != nil {
+			t.Fatal(err)
+		}
+		is(0.3, 0.7, 0.85)
+		load(`{"step": 0.2, "signals": {"redis_memory": {"wall": 0.9}}}`) // of the wall alone
+		is(0.3, 0.7, 0.9)
+		if c := r.Configured(); c.Step != 0.2 || c.Signals["redis_memory"].Threshold != 0.8 {
+			t.Errorf("%+v", c)
+		}
+		load(`{"step": 0.25, "signals": {"redis_memory": {"wall": 0.9}}}`)
+		is(0.25, 0.7, 0.9)
+		err := r.Load(change(`{"step": 0.1, "signals": {"redis_memory": {"wall": 0.1}, "moon": {"wall": 1}}}`))
+		if faults, ok := errors.AsType[Faults](err); !ok || len(faults) != 2 {
+			t.Error(err)
+		}
+		// Possible by itself, and not with what stands.
+		if _, err := r.Apply(change(`{"signals": {"redis_memory": {"threshold": 0.88}}}`)); err != nil {
+			t.Fatal(err)
+		}
+		err = r.Load(change(`{"step": 0.1, "signals": {"redis_memory": {"wall": 0.85}}}`))
+		if err == nil || !strings.Contains(err.Error(), "at run time: signals.redis_memory.wall can't be 0.85") {
+			t.Error(err)
+		}
+		is(0.25, 0.88, 0.9)
+		load(`{}`)
+		is(0.10, 0.88, 0.92)
+		if !strings.Contains(r.log.String(), "setting=signals.redis_memory.wall now=0.92") {
+			t.Error(r.log.String())
+		}
+	})
+}

@@ -89,7 +89,7 @@ func Defaults(signals []Signal) Settings {
 func (s Settings) clone() Settings {
 	s.Signals = maps.Clone(s.Signals)
 	for name, g := range s.Signals {
-		g.Levers = slices.Clone(g.Levers)
+		g.Levers = append([]string{}, g.Levers...) // [] in JSON, not null
 		s.Signals[name] = g
 	}
 	return s
