@@ -9,23 +9,27 @@ import (
 	"downlink/internal/governor/probes"
 )
 
-// govern makes a flow's governor.
-func (g *Gateway) govern(f *flow) (*governor.Governor, error) {
-	signals := g.signals(f)
+// govern makes a flow's governor, for a gateway and for a dialler.
+func (g *base) govern(f *flow, signals []governor.Signal, levers []governor.Lever) (*governor.Governor, error) {
 	settings := governor.Defaults(signals)
 	settings.On = !g.opts.Ungoverned
 	return governor.New(governor.Options{
-		Signals: signals, Settings: settings,
-		Levers:  g.levers.all(func() int { _, streams := g.device.Count(); return streams }, f.publish.Stored),
+		Signals: signals, Settings: settings, Levers: levers,
 		Metrics: g.metrics.governor, Logger: g.opts.Logger.With("part", "governor"),
 	})
 }
 
-// signals are what is measured: of this process, of its way from and to the log,
-// and of Redis, if the log is there.
+// signals are what a gateway measures: beside what a dialler does, how devices
+// come, and what waits for them.
 func (g *Gateway) signals(f *flow) []governor.Signal {
+	return append(g.base.signals(f), probes.AcceptQueue(g.device), probes.PendingBytes(f.out.roster))
+}
+
+// signals are what every program with a flow measures: itself, its way from and to
+// the log, and Redis, if the log is there.
+func (g *base) signals(f *flow) []governor.Signal {
 	all := []governor.Signal{
-		probes.ProcessMemory(), probes.Descriptors(), probes.AcceptQueue(g.device), probes.PendingBytes(f.out.roster),
+		probes.ProcessMemory(), probes.Descriptors(),
 		probes.TailLag(f.tail, g.opts.Watch), probes.TailDelay(f.tail, g.opts.Watch),
 		probes.AppendLatency(f.appends),
 	}

@@ -113,6 +113,11 @@ func (l *levers) rateReserve() int {
 	return l.limits.Value(acceptRate)() * l.limits.Value(governorReserve)() / 100
 }
 
+// leversOf are the gateway's levers, of a flow.
+func (g *Gateway) leversOf(f *flow) []governor.Lever {
+	return g.levers.all(func() int { _, streams := g.device.Count(); return streams }, f.publish.Stored)
+}
+
 // all are the levers as the governor takes them. streams is how many there are,
 // stored how many entries were.
 func (l *levers) all(streams func() int, stored func() uint64) []governor.Lever {
