@@ -124,7 +124,7 @@ var rules = map[string]rule{
 	"cmd/downlink":    {may: "auth jwt load load/producer load/results load/watch config limits gateway event eventlog problem control publish metrics client explain docs/operate drain plan", mods: kong + " " + yaml, why: "reads the command line and wires; work is done elsewhere"},
 	"docs/operate":    {why: "text"},
 	"bench":           {why: "measures programs from outside: what it shares with them is no measurement"},
-	"tools/reference": {may: "config limits gateway event eventlog session problem metrics publish", mods: kong + " " + prometheus, why: "writes docs/reference from the code"},
+	"tools/reference": {may: "config limits gateway governor event eventlog session problem metrics publish", mods: kong + " " + prometheus, why: "writes docs/reference from the code"},
 
 	// The load generator: it meets a gateway over sockets only.
 	"load/wire":     {why: "bytes of any server's stream; ours is one of many"},

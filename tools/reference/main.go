@@ -1,5 +1,5 @@
 // Command reference writes docs/reference from the code (configuration and its
-// sample file, metrics, command line, errors), docs/operate/limits.md, and the list
+// sample file, metrics, command line, errors, governor), docs/operate/limits.md, and the list
 // of settings by which the Helm chart checks its values. It owns the form of those pages
 // and none of their facts. Its invariant: the same code gives the same bytes on
 // every machine, so that a test can compare them with what is checked in.
@@ -38,6 +38,7 @@ func pages() []page {
 		{"docs/reference/command-line.md", commandLine},
 		{"docs/reference/errors.md", errorsPage},
 		{"docs/operate/limits.md", limitsPage},
+		{"docs/reference/governor.md", governorPage},
 		{"deploy/helm/downlink/files/settings.txt", settingsList},
 	}
 }
