@@ -43,15 +43,18 @@ func (l *Loader) Check(c *Config) error {
 			add(key.Name, "isn't allowed; allowed: "+key.Allowed)
 		}
 		if !key.For(l.command) && l.origin(key).Source == FromFlag {
-			problems = append(problems, Problem{Key: key.Name, Origin: l.origin(key), Reason: "is a setting of downlink " + key.Of + ", and downlink " + l.command + " has no use for it; remove it"})
+			problems = append(problems, Problem{Key: key.Name, Origin: l.origin(key), Reason: "is a setting of " + key.owners() + ", and downlink " + l.command + " has no use for it; remove it"})
 		}
 	}
 	c.checkLog(add)
 	c.checkPublishers(add)
 	c.checkFiles(add)
-	if l.command == Dial {
+	switch l.command {
+	case Dial:
 		c.checkDial(add)
-	} else {
+	case Governor:
+		c.checkGovernor(add)
+	default:
 		c.checkListeners(add)
 		c.checkIdentity(add)
 		c.checkOrigins(add)
@@ -77,12 +80,13 @@ const closingTime = 500 * time.Millisecond
 // each, and settings in the environment that nobody reads.
 func (l *Loader) Warnings(c *Config) []string {
 	warnings := l.idle(c)
-	if l.command == Dial {
+	switch l.command {
+	case Dial:
 		warnings = append(warnings, c.dialWarnings()...)
-	} else {
+	case Serve:
 		warnings = append(warnings, c.deviceWarnings()...)
 	}
-	warnings = append(warnings, c.publisherWarnings()...)
+	warnings = append(warnings, c.publisherWarnings(l.command)...)
 	for _, name := range l.strayVariables() {
 		warnings = append(warnings, name+" is set in the environment but is not a setting"+
 			suggest(strings.ToLower(strings.TrimPrefix(name, EnvPrefix)), l.known))
@@ -90,13 +94,13 @@ func (l *Loader) Warnings(c *Config) []string {
 	return warnings
 }
 
-// idle names what environment and file set for the other command, which may well
+// idle names what environment and file set for other commands, which may well
 // share them.
 func (l *Loader) idle(c *Config) []string {
 	var warnings []string
 	for _, key := range Keys() {
 		if text := format(reflect.ValueOf(c).Elem().Field(key.field)); !key.For(l.command) && l.origin(key).Where != "" && text != key.Default {
-			warnings = append(warnings, fmt.Sprintf("%s (%s) is a setting of downlink %s: it has no effect here", key.Name, l.origin(key), key.Of))
+			warnings = append(warnings, fmt.Sprintf("%s (%s) is a setting of %s: it has no effect here", key.Name, l.origin(key), key.owners()))
 		}
 	}
 	return warnings

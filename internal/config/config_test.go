@@ -35,7 +35,7 @@ func TestDefaultsAreThoseOfTheDesign(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &config.Config{
-		Listen: ":8080", BackendListen: "127.0.0.1:9090", Auth: "none", NoAuth: true,
+		Listen: ":8080", GovernorListen: "127.0.0.1:9095", BackendListen: "127.0.0.1:9090", Auth: "none", NoAuth: true,
 		ReadHeaderTimeout: 5 * time.Second, ShutdownTimeout: 10 * time.Second,
 		JWKSRefresh: 5 * time.Minute, JWKSMaxAge: 24 * time.Hour, JWTLeeway: 10 * time.Second,
 		JWTDevice: "sub", JWTGroups: "groups", JWTCookie: "downlink_token",

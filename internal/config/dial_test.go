@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,6 +25,43 @@ func forDial(t *testing.T, args, environ []string) (*config.Loader, *config.Conf
 	}
 	l.As(config.Dial)
 	return l, c, l.Check(c)
+}
+
+// TestGovernorCombinations: downlink governor is protected as a back end is, and
+// has a Redis to watch.
+func TestGovernorCombinations(t *testing.T) {
+	const redis = "--log=redis://h "
+	for args, want := range map[string]string{
+		redis:                               "",
+		redis + "--governor-listen=[::1]:1": "",
+		redis + "--governor-listen=:9095":   "anybody could change what is let in; use --governor-listen 127.0.0.1:9095",
+		redis + "--governor-listen=nowhere": "isn't an address",
+		redis + "--governor-maximum=-1":     "isn't allowed",
+		redis + "--backend-auth=tokens":     "set publishers_file",
+		redis + "--listen=127.0.0.1:8080":   "is a setting of downlink serve, and downlink governor has no use for it",
+		redis + "--pending-events=9":        "is a setting of downlink serve and downlink dial, and",
+		redis + "--backend-listen=:9090":    "is a setting of",
+		"":                                  "name the Redis that is to be watched",
+		redis + "--governor-listen=:9095 --insecure-open-backend": "",
+	} {
+		c := new(config.Config)
+		l := config.NewLoader(nil)
+		parser, err := kong.New(c, append(l.Options(), kong.Name("downlink"))...)
+		if err == nil {
+			_, err = parser.Parse(strings.Fields(args))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.As(config.Governor)
+		err = l.Check(c)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %q", args, err, want)
+		}
+		if w := l.Warnings(c); c.OpenBackend != strings.Contains(strings.Join(w, ";"), "can change what is let in") {
+			t.Errorf("%s: %q", args, w)
+		}
+	}
 }
 
 func TestDialCombinations(t *testing.T) {
@@ -92,7 +130,7 @@ func TestAFileForBothCommands(t *testing.T) {
 // TestLimitsBelongToTheirCommand, and together they are all.
 func TestLimitsBelongToTheirCommand(t *testing.T) {
 	all := map[string]int{}
-	for _, d := range append(config.LimitsOf(config.Serve), config.LimitsOf(config.Dial)...) {
+	for _, d := range slices.Concat(config.LimitsOf(config.Serve), config.LimitsOf(config.Dial), config.LimitsOf(config.Governor)) {
 		all[d.Name]++
 	}
 	if all["accept_rate"] != 1 || all["dials_per_second"] != 1 || all["max_event_bytes"] != 2 || len(all) != len(config.Limits()) {
@@ -118,8 +156,10 @@ func TestDialWarnings(t *testing.T) {
 
 func TestEverySettingIsOfACommand(t *testing.T) {
 	for _, k := range config.Keys() {
-		if k.Of != "" && k.Of != config.Serve && k.Of != config.Dial {
-			t.Errorf("%s is of %q", k.Name, k.Of)
+		for command := range strings.FieldsSeq(k.Of) {
+			if !slices.Contains([]string{config.Serve, config.Dial, config.Governor}, command) {
+				t.Errorf("%s is of %q", k.Name, k.Of)
+			}
 		}
 	}
 	if f, ok := reflect.TypeFor[config.Config]().FieldByName("Owner"); !ok || f.Tag.Get("of") != config.Dial {

@@ -3,6 +3,7 @@ package config
 import (
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -15,7 +16,7 @@ type Key struct {
 	Flag    string // on the command line: --write-timeout
 	Env     string // in the environment: DOWNLINK_WRITE_TIMEOUT
 	Group   string // heading in the reference
-	Of      string // serve or dial, if it is a setting of that command alone
+	Of      string // the commands that it is a setting of, with a space between; empty: of all
 	Kind    string // text, duration, size, number or switch
 	Default string // as it would be written; empty if there is none
 	Allowed string // which values it takes
@@ -28,13 +29,21 @@ type Key struct {
 	field int // index in Config
 }
 
-// For reports whether the setting is one of the command: Serve or Dial.
-func (k Key) For(command string) bool { return k.Of == "" || k.Of == command }
+// For reports whether the setting is one of the command: Serve, Dial or Governor.
+func (k Key) For(command string) bool {
+	return k.Of == "" || slices.Contains(strings.Fields(k.Of), command)
+}
+
+// owners names the commands for people.
+func (k Key) owners() string {
+	return "downlink " + strings.Join(strings.Fields(k.Of), " and downlink ")
+}
 
 // The commands that have settings.
 const (
-	Serve = "serve"
-	Dial  = "dial"
+	Serve    = "serve"
+	Dial     = "dial"
+	Governor = "governor"
 )
 
 // Keys lists every setting, in the order of Config.
@@ -70,6 +79,9 @@ func Keys() []Key {
 	}
 	return keys
 }
+
+// flagName is a setting's name on the command line, without the dashes.
+func flagName(name string) string { return strings.ReplaceAll(name, "_", "-") }
 
 func envName(flag string) string {
 	return EnvPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))

@@ -9,7 +9,7 @@ import (
 
 // Limits defines the settings that cap something, in the order of Config.
 func Limits() []limits.Definition {
-	return append(LimitsOf(Serve), limitsOf(func(k Key) bool { return k.Of == Dial })...)
+	return append(LimitsOf(Serve), limitsOf(func(k Key) bool { return !k.For(Serve) })...)
 }
 
 // LimitsOf defines those of a command.

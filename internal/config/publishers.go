@@ -15,14 +15,8 @@ func (c *Config) BackendUses(method string) bool {
 // checkPublishers checks who may call the back end, as checkIdentity does for
 // devices.
 func (c *Config) checkPublishers(add func(name, reason string)) {
-	host, err := splitAddress(c.BackendListen)
-	switch {
-	case err != nil:
-		add("backend_listen", err.Error())
-	case c.BackendUses("none") && !c.OpenBackend && !loopback(host):
-		add("backend_listen", "can be reached from outside while backend_auth is none, so that anybody could send to every device; "+
-			"use --backend-listen 127.0.0.1:9090, set --backend-auth, or say --insecure-open-backend if something in front decides who may publish")
-	}
+	c.checkReach(add, "backend_listen", c.BackendListen, "send to every device", "127.0.0.1:9090", "publish")
+	c.checkReach(add, "governor_listen", c.GovernorListen, "change what is let in", "127.0.0.1:9095", "ask")
 	if c.BackendUses("none") && len(c.BackendAuth.Items()) > 1 {
 		add("backend_auth", "has none beside another method, which would then protect nothing; remove one of them")
 	}
@@ -55,6 +49,18 @@ func (c *Config) checkPublishers(add func(name, reason string)) {
 	c.checkAudiences(add)
 }
 
+// checkReach checks the address of a port that knows its callers by backend_auth.
+func (c *Config) checkReach(add func(name, reason string), name, address, danger, loop, does string) {
+	host, err := splitAddress(address)
+	switch {
+	case err != nil:
+		add(name, err.Error())
+	case c.BackendUses("none") && !c.OpenBackend && !loopback(host):
+		add(name, fmt.Sprintf("can be reached from outside while backend_auth is none, so that anybody could %s; "+
+			"use --%s %s, set --backend-auth, or say --insecure-open-backend if something in front decides who may %s", danger, flagName(name), loop, does))
+	}
+}
+
 // checkAudiences: with the same keys and the same audience, who may sign tokens
 // of devices could sign those of publishers by adding a claim.
 func (c *Config) checkAudiences(add func(name, reason string)) {
@@ -67,15 +73,19 @@ func (c *Config) checkAudiences(add func(name, reason string)) {
 }
 
 // publisherWarnings are what is allowed of that and yet likely to be regretted.
-func (c *Config) publisherWarnings() []string {
+func (c *Config) publisherWarnings(command string) []string {
 	var warnings []string
-	host, _, err := net.SplitHostPort(c.BackendListen)
+	name, address, danger := "backend_listen", c.BackendListen, "send to every device"
+	if command == Governor {
+		name, address, danger = "governor_listen", c.GovernorListen, "change what is let in"
+	}
+	host, _, err := net.SplitHostPort(address)
 	outside := err == nil && !loopback(host)
 	switch {
 	case outside && c.BackendUses("none") && c.OpenBackend:
-		warnings = append(warnings, fmt.Sprintf("backend_listen %s with backend_auth none: whoever reaches this port can send to every device", c.BackendListen))
+		warnings = append(warnings, fmt.Sprintf("%s %s with backend_auth none: whoever reaches this port can %s", name, address, danger))
 	case outside && c.BackendTLSCert == "":
-		warnings = append(warnings, fmt.Sprintf("backend_listen %s without TLS: whoever sees the traffic has the publishers' tokens; set backend_tls_cert_file unless something in front speaks TLS", c.BackendListen))
+		warnings = append(warnings, fmt.Sprintf("%s %s without TLS: whoever sees the traffic has the callers' tokens; set backend_tls_cert_file unless something in front speaks TLS", name, address))
 	}
 	if c.OpenBackend && !c.BackendUses("none") {
 		warnings = append(warnings, "insecure_open_backend has no effect with backend_auth "+string(c.BackendAuth))
