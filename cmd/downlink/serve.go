@@ -60,6 +60,7 @@ func options(c *config.Config, version string, logger *slog.Logger) gateway.Opti
 		Identity:          identity(c),
 		Backend:           backendOptions(c),
 		Ungoverned:        c.Governor == "off",
+		ShedAfter:         c.ShedAfter,
 		Origins:           c.Origins.Items(),
 		Certificate:       gateway.CertFiles{Cert: c.TLSCert, Key: c.TLSKey, NoHTTP2: c.HTTP1},
 		Entrance:          gateway.EntranceOptions{TrustedProxies: c.Proxies()},

@@ -75,7 +75,7 @@ type Drain struct {
 	course  *course       // nil while the gateway serves
 	ordered bool          // a signal has come: the process must end
 	changed chan struct{} // closed when something of the above, or of the course, has changed
-	line    time.Duration // when the last one of those who were refused comes back, since the course began
+	line    line          // of those who were refused
 }
 
 // New makes the way out of a gateway that serves.
@@ -95,7 +95,7 @@ func (d *Drain) Begin(by Cause) {
 	}
 	if d.course == nil {
 		d.course = &course{by: by, phase: Waiting, began: time.Now()}
-		d.line = 0
+		d.line = line{}
 		d.opts.Metrics.enter(Waiting)
 	}
 	d.tellLocked()
@@ -163,14 +163,7 @@ func (d *Drain) Refuse() (retry time.Duration, refused bool) {
 	if rate <= 0 {
 		return backoff.Jitter(d.opts.Retry, 0.5), true
 	}
-	// The line gets shorter by itself as time passes.
-	now := time.Since(d.course.began)
-	d.line = max(d.line, now)
-	wait := d.line - now
-	if wait <= farthest {
-		d.line += time.Second / time.Duration(rate)
-	}
-	return d.opts.comeBack(int(wait.Seconds()*float64(rate)), 0), true
+	return away(d.line.join(float64(rate)), d.opts.Retry), true
 }
 
 // Run carries drains out, one after the other if they are aborted, and returns

@@ -10,6 +10,7 @@ type Metrics struct {
 	Told     prometheus.Counter
 	Aborted  prometheus.Counter
 	Isolated prometheus.Gauge
+	Surplus  prometheus.Gauge
 	phases   *prometheus.GaugeVec
 }
 
@@ -25,6 +26,9 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		}),
 		Isolated: with.NewGauge(prometheus.GaugeOpts{
 			Name: "downlink_isolated", Help: "1 while streams are ended slowly because the log has been away for isolation_after.",
+		}),
+		Surplus: with.NewGauge(prometheus.GaugeOpts{
+			Name: "downlink_shed_surplus_streams", Help: "Streams above what the governor allows with its reserve, while a signal is over its threshold: what this gateway lets go, or would if governor_shed_rate weren't 0; how many it has let go is downlink_session_ends_total with the reason shed.",
 		}),
 		phases: with.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "downlink_drain_phase", Help: "1 for the phase in which this gateway is on its way out, 0 for the others; serving: there is no drain.",

@@ -121,11 +121,34 @@ func (o *Options) comeBack(i int, after time.Duration) time.Duration {
 	if rate <= 0 {
 		return 0
 	}
-	turn := max(seconds(float64(i)/float64(rate))-after, 0)
+	return away(max(seconds(float64(i)/float64(rate))-after, 0), o.Retry)
+}
+
+// away is for how long a device is told to stay away that has its turn then, at
+// some moment of the time that any device waits.
+func away(turn, retry time.Duration) time.Duration {
 	if turn > farthest {
 		turn = farthest/2 + rand.N(farthest/2)
 	}
-	return turn + backoff.Jitter(o.Retry, 0.5)
+	return turn + backoff.Jitter(retry, 0.5)
+}
+
+// A line is devices that are to come back one after the other. As time passes it
+// gets shorter by itself.
+type line struct{ end time.Time }
+
+// join gives one more device its turn: after which time, if so many come back a
+// second.
+func (l *line) join(perSecond float64) time.Duration {
+	now := time.Now()
+	if l.end.Before(now) {
+		l.end = now
+	}
+	wait := l.end.Sub(now)
+	if wait <= farthest {
+		l.end = l.end.Add(seconds(1 / perSecond))
+	}
+	return wait
 }
 
 func seconds(s float64) time.Duration {

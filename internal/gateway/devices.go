@@ -70,12 +70,20 @@ func (f *flow) noteOrigin(r *http.Request) {
 
 func (f *flow) noteEnd(s *session.Session) {
 	v := s.View()
-	f.trail.Note(s.Device(), false, trail.Entry{Kind: trail.Ended, Word: string(v.Ended), Detail: leftOut(v.Spared), Address: v.Address, Since: v.Since})
+	f.trail.Note(s.Device(), false, trail.Entry{Kind: trail.Ended, Word: string(v.Ended), Detail: f.detail(v), Address: v.Address, Since: v.Since})
 }
 
 func (f *flow) notePoll(s *session.Session) {
 	v := s.View()
-	f.trail.Note(s.Device(), false, trail.Entry{Kind: trail.Polled, Word: string(v.Ended), Detail: leftOut(v.Spared), Address: v.Address})
+	f.trail.Note(s.Device(), false, trail.Entry{Kind: trail.Polled, Word: string(v.Ended), Detail: f.detail(v), Address: v.Address})
+}
+
+// detail is what is to be said of a session that has ended, beside the reason.
+func (f *flow) detail(v session.View) string {
+	if why := f.levers.admission.position().Why; v.Ended == session.Shed && why != "" {
+		return "the governor: " + why
+	}
+	return leftOut(v.Spared)
 }
 
 // leftOut says what conflation has spared a session; nothing if it hasn't.

@@ -93,7 +93,7 @@ func (out exits) begin(ctx context.Context, o Options, stop <-chan struct{}) (dr
 
 // exits are the parts of the flow that end sessions.
 func (f *flow) exits(o Options, m instruments) []func(context.Context) error {
-	parts := []func(context.Context) error{f.out.ages.Run}
+	parts := []func(context.Context) error{f.out.ages.Run, f.shed(o, m)}
 	if board, ok := f.log.(rebalance.Board); ok {
 		parts = append(parts, func(ctx context.Context) error { return f.out.even.Run(ctx, board, f.taking) })
 	}

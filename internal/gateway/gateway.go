@@ -65,6 +65,9 @@ type Options struct {
 
 	// Ungoverned leaves every limit as it is configured, whatever is measured.
 	Ungoverned bool
+	// ShedAfter is how long a stream must have been here before the limit
+	// governor_shed_rate lets it go.
+	ShedAfter time.Duration
 
 	Version string
 	Logger  *slog.Logger

@@ -57,11 +57,12 @@ func names(words map[string]word) []string { return slices.Sorted(maps.Keys(word
 
 // A picture is a gateway's place among the others.
 type picture struct {
-	gateways int
-	mean     float64
-	mine     int
-	room     int     // at the other gateways that are below the mean
-	above    float64 // all gateways' streams above the mean
+	gateways  int
+	mean      float64
+	mine      int
+	room      int     // at the other gateways that are below the mean
+	elsewhere int     // room at all other gateways
+	above     float64 // all gateways' streams above the mean
 }
 
 func draw(words map[string]word, name string) picture {
@@ -72,7 +73,10 @@ func draw(words map[string]word, name string) picture {
 	for other, w := range words {
 		over := float64(w.streams) - p.mean
 		p.above += max(over, 0)
-		if other != name && over < 0 {
+		if other == name {
+			continue
+		}
+		if p.elsewhere += w.room; over < 0 {
 			p.room += w.room
 		}
 	}

@@ -71,14 +71,15 @@ type Balancer struct {
 	pause  time.Time // until then it isn't tried
 	lately []batch   // that may not be back yet
 
-	mu     sync.Mutex
-	status Status
+	mu        sync.Mutex
+	status    Status
+	elsewhere int
 }
 
 // New makes a balancer, which does nothing before Run.
 func New(o Options) *Balancer {
 	b := &Balancer{opts: o}
-	b.show(Status{State: b.blind()})
+	b.show(Status{State: b.blind()}, 0)
 	return b
 }
 
@@ -114,7 +115,7 @@ func (b *Balancer) round(ctx context.Context, board Board, taking func() bool) {
 	if s.State != Shedding {
 		b.finish(s.State)
 	}
-	b.show(s)
+	b.show(s, p.elsewhere)
 }
 
 // look is this gateway's place in a fresh picture. The state is empty if it might
@@ -252,19 +253,18 @@ func (b *Balancer) finish(why State) {
 // streams is how many there are here. While some are let go those that have ended
 // don't count: one that takes its last word slowly is on the roster for a while. It
 // isn't always so exact, because that means to look at each of them.
-func (b *Balancer) streams() (n int) {
+func (b *Balancer) streams() int {
 	if b.course == nil {
 		return b.opts.Roster.Len()
 	}
-	b.opts.Roster.Some(1, func(*session.Session) bool { n++; return false })
-	return n
+	return b.opts.Roster.Living()
 }
 
 // show publishes how it stands.
-func (b *Balancer) show(s Status) {
+func (b *Balancer) show(s Status, elsewhere int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.status = s
+	b.status, b.elsewhere = s, elsewhere
 	b.opts.Metrics.show(s)
 }
 
@@ -273,4 +273,12 @@ func (b *Balancer) Status() Status {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.status
+}
+
+// Elsewhere is for how many streams more the other gateways have room, as they said
+// a moment ago; 0 if nobody knows.
+func (b *Balancer) Elsewhere() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.elsewhere
 }

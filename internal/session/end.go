@@ -23,12 +23,13 @@ const (
 	Draining     EndReason = "draining"         // the gateway goes out of service
 	Isolated     EndReason = "isolated"         // the gateway has been without its log for isolation_after
 	Rebalanced   EndReason = "rebalanced"       // the gateway held far more streams than the others
+	Shed         EndReason = "shed"             // the governor holds fewer streams than there were
 	Failed       EndReason = "failed"           // the transport can't stream
 )
 
 // EndReasons lists every reason, for metrics and documentation.
 func EndReasons() []EndReason {
-	return []EndReason{ClientGone, WriteTimeout, Unexpected, Lifetime, Expired, Withdrawn, Disconnected, Revoked, Draining, Isolated, Rebalanced, Failed}
+	return []EndReason{ClientGone, WriteTimeout, Unexpected, Lifetime, Expired, Withdrawn, Disconnected, Revoked, Draining, Isolated, Rebalanced, Shed, Failed}
 }
 
 // end is why a session ended, and when its device is to come back: 0 leaves that

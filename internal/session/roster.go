@@ -74,6 +74,19 @@ func (r *Roster) Some(n int, want func(*Session) bool) []*Session {
 	return some
 }
 
+// Living is how many sessions haven't ended: Len counts those as well that take
+// their last word slowly. It looks at every session, under the lock.
+func (r *Roster) Living() (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for s := range r.sessions {
+		if s.Ended() == "" {
+			n++
+		}
+	}
+	return n
+}
+
 // EndWithdrawn ends the sessions whose credential stands no longer.
 func (r *Roster) EndWithdrawn() {
 	r.mu.Lock()
