@@ -112,12 +112,13 @@ var rules = map[string]rule{
 	// Beside other gateways.
 	"governor":          {why: "a law and its run; what is measured and what is moved are handed in"},
 	"governor/probes":   {may: "eventlog eventlog/redislog governor server tail", why: "asks those who know; what follows from an answer is the governor's business"},
+	"governor/api":      {may: "governor problem", why: "shows and changes a governor, wherever it runs"},
 	"governor/kafkalag": {may: "governor", mods: franz, why: "the only place that speaks Kafka"},
 	"rebalance":         {may: "session ageing", why: "how many streams the others hold, and what is done about it; where they tell each other is handed in"},
 
 	// Assembly.
 	"gateway": {
-		may:  "event frame problem openapi backoff eventlog eventlog/redislog eventlog/filelog publish control revoked tail sweep shard session conn door sse poll trail explain metrics server lobby peer jwt auth certs reload limits fdtable access ticket cors ageing drain rebalance dial lease ring inventory egress post push governor governor/probes",
+		may:  "event frame problem openapi backoff eventlog eventlog/redislog eventlog/filelog publish control revoked tail sweep shard session conn door sse poll trail explain metrics server lobby peer jwt auth certs reload limits fdtable access ticket cors ageing drain rebalance dial lease ring inventory egress post push governor governor/api governor/probes",
 		mods: prometheus,
 		why:  "the one place that knows every stage's concrete type; it takes Options too, so that a test can run three in one process",
 	},

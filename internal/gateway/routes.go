@@ -18,7 +18,7 @@ import (
 // routes are what the back end's port serves. Everything under /v1/ but the
 // description of it is for those only whom it lets pass.
 func (g *Gateway) routes() []server.Route {
-	return []server.Route{
+	return append(g.governorRoutes(), []server.Route{
 		{Method: http.MethodGet, Path: explain.Path, Handler: g.admin(http.HandlerFunc(g.explain))},
 		g.order(http.MethodPost, control.DisconnectPath, (*control.Handler).Disconnect),
 		g.order(http.MethodPost, control.RevokePath, (*control.Handler).Revoke),
@@ -33,7 +33,7 @@ func (g *Gateway) routes() []server.Route {
 		{Method: http.MethodGet, Path: limits.Path, Handler: g.admin(limits.Show(g.opts.Limits))},
 		{Method: http.MethodPatch, Path: limits.Path, Handler: g.admin(limits.Apply(g.opts.Limits, g.opts.Logger.With("part", "limits")))},
 		{Method: http.MethodGet, Path: "/metrics", Handler: metrics.Handler(g.registry, g.opts.Logger)},
-	}
+	}...)
 }
 
 // deviceRoutes are what the devices' port serves beside health.

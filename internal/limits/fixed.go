@@ -93,6 +93,8 @@ func requestLimits() []Definition {
 		{Name: "ticket_bytes", Source: "ticket.maxText", Default: 3072, Unit: "bytes", Help: "Length of a ticket, and of the cookie that it is exchanged for: browsers take cookies of up to 4,096 bytes.", Reached: "A ticket that would be longer, for its device's name and groups, isn't issued: 400."},
 		{Name: "dialled_message_bytes", Source: "dial.maxMessage", Default: 4 << 10, Unit: "bytes", Help: "A message of a device that is dialled over a WebSocket: its hello, or a commit.", Reached: "The connection is closed (1009), and the device is dialled again."},
 		{Name: "drain_body_bytes", Source: "drain.maxBody", Default: 1 << 10, Unit: "bytes", Help: "Body of POST /v1/drain.", Reached: "413 with the problem body-too-large."},
+		{Name: "governor_body_bytes", Source: "api.maxPatchBytes", Default: 64 << 10, Unit: "bytes", Help: "Body of PATCH /v1/governor.", Reached: "413 with the problem body-too-large; nothing was changed."},
+		{Name: "governor_followers", Source: "api.maxFollowers", Default: 64, Unit: "streams", Help: "Streams of GET /v1/governor/events at a time.", Reached: "503 with the problem too-many-followers; those that are open go on."},
 		{Name: "limits_body_bytes", Source: "limits.maxPatchBytes", Default: 64 << 10, Unit: "bytes", Help: "Body of PATCH /v1/limits.", Reached: "413 with the problem body-too-large."},
 		{Name: "config_file_bytes", Source: "config.maxFileBytes", Default: 1 << 20, Unit: "bytes", Help: "Length of the configuration file.", Reached: "The gateway doesn't start; while it runs, the file is not used and what was read before counts."},
 	}

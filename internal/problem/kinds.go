@@ -15,6 +15,7 @@ const (
 	TooManyDevices     Code = "too-many-devices"
 	InvalidIdempotency Code = "invalid-idempotency-key"
 	InvalidLimit       Code = "invalid-limit"
+	InvalidSetting     Code = "invalid-setting"
 	Unauthorized       Code = "unauthorized"
 	Forbidden          Code = "forbidden"
 	InvalidOrder       Code = "invalid-order"
@@ -40,6 +41,7 @@ const (
 	LogExhausted       Code = "log-exhausted"
 	ShuttingDown       Code = "shutting-down"
 	BackendFull        Code = "back-end-full"
+	TooManyFollowers   Code = "too-many-followers"
 
 	DeviceUnknown        Code = "device-unknown"
 	DeviceBusy           Code = "device-busy"
@@ -99,6 +101,9 @@ var table = [...]Kind{
 	{InvalidLimit, http.StatusBadRequest, "A limit can't be changed like this",
 		"GET /v1/limits lists each limit, which values it takes, and how it is changed. Nothing was changed.",
 		"A PATCH of /v1/limits names a limit that there isn't, a value that it doesn't take, or a limit that can't be changed while the gateway runs. Not one of the request's limits was changed."},
+	{InvalidSetting, http.StatusBadRequest, "The governor can't be changed like this",
+		"Correct what the detail names; GET /v1/governor shows all settings in the form in which PATCH takes them. Nothing was changed.",
+		"A PATCH of /v1/governor names a setting, a signal or a lever that there isn't, or a value that it doesn't take; the detail lists all of them. Not one of the request's settings was changed."},
 	{InvalidOrder, http.StatusBadRequest, "The order about a device can't be given like this",
 		"Correct what `field` names; docs/protocol.md, Devices, lists the rules.",
 		"The device ID in the path breaks the rules for device IDs, `reason` is too long or holds control characters, or `retry_ms` is out of bounds. Nothing was stored."},
@@ -195,6 +200,9 @@ var table = [...]Kind{
 	{BackendFull, http.StatusServiceUnavailable, "The back end holds as many connections as it may",
 		"Keep connections open and use them again instead of opening one for each request; or give the gateway more file descriptors (ulimit -n), of which the back end has a sixteenth.",
 		"A request on a new connection, while downlink_limit_used{name=\"backend_connections\"} is at downlink_limit, or the process is out of descriptors. Nothing was stored, and the connection is closed. Health is answered all the same. Repeat it after Retry-After seconds."},
+	{TooManyFollowers, http.StatusServiceUnavailable, "As many follow the governor as may",
+		"Repeat the request after Retry-After seconds; or ask GET /v1/governor every few seconds, which has no such limit.",
+		"governor_followers streams of GET /v1/governor/events are open at this gateway. Those go on."},
 	{NoAnswer, http.StatusGatewayTimeout, "The device gave no answer",
 		"Repeat the push with the same idempotency key if the device drops what it has had; without a key it could get the event twice.",
 		"The event was on its way, and then the connection broke (stage send or answer) or post_timeout was up. The device may have had it or not; nobody can know."},
