@@ -15,10 +15,11 @@ type Lag struct {
 	// Least says that Entries is a lower bound: after a reset it isn't known how
 	// many entries lie ahead, until the reader has been at the end again.
 	Least bool
-	// Delay is for how long the log has held an entry that wasn't handed over yet;
-	// or if there is none, for how long the last one had that a look has found.
-	// It is counted on this process's own clock, from the look on, and so never
-	// more than the truth.
+	// Delay is for how long the log has held an entry that wasn't handed over yet,
+	// or for how long the last one had that a look has found, if that is longer:
+	// else what is seconds behind all the time would seem to keep up at each new
+	// look. It is counted on this process's own clock, from the look on, and so
+	// never more than the truth.
 	Delay  time.Duration
 	Shard  int       // whose Delay that is
 	Looked time.Time // when the log was last asked; zero: it never has been
@@ -138,7 +139,7 @@ func (m *meter) lag(now time.Time) (l Lag) {
 		l.Least = l.Least || !s.known && s.unread > 0
 		late := s.late
 		if !s.marked.IsZero() {
-			late = now.Sub(s.marked)
+			late = max(late, now.Sub(s.marked))
 		}
 		if late > l.Delay {
 			l.Delay, l.Shard = late, i

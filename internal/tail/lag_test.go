@@ -63,11 +63,14 @@ func TestLagOfSlowReads(t *testing.T) {
 		after(time.Second)
 		s.do(func() { s.slow = 5 * time.Second })
 		var most Lag
-		for range 400 {
+		for i := range 400 {
 			s.append(1)
 			after(100 * time.Millisecond)
 			l := lagOf(t, tail)
 			most.Entries, most.Delay = max(most.Entries, l.Entries), max(most.Delay, l.Delay)
+			if i > 150 && l.Delay < 2*time.Second {
+				t.Errorf("it is behind all the time, and after %d entries the delay is %v", i, l.Delay)
+			}
 		}
 		// An entry that just missed an answer waits for two of them.
 		if most.Entries < 50 || most.Entries > 100 || most.Delay < 4*time.Second || most.Delay > 10*time.Second {

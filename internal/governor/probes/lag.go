@@ -24,8 +24,12 @@ const (
 	TailDelayName = "tail_delay"
 )
 
-// TailLag is how many entries of the log this gateway hasn't handed over yet. Watch
-// is how often the tail's watchdog looks.
+// underWay is up to which delay entries aren't behind, but on their way: at 20,000 a
+// second a healthy way of 50 ms has 1,000 of them at any moment.
+const underWay = time.Second
+
+// TailLag is how many entries of the log this gateway is behind with. Watch is how
+// often the tail's watchdog looks.
 func TailLag(t Tail, watch time.Duration) governor.Signal {
 	s := own(TailLagName, func(context.Context) (governor.Reading, error) {
 		b, err := sumUp(t.Lags(), watch)
@@ -35,10 +39,14 @@ func TailLag(t Tail, watch time.Duration) governor.Signal {
 		if b.least {
 			b.missing = append(b.missing, "after a reset it isn't known yet how many entries lie ahead")
 		}
-		return governor.Reading{Value: float64(b.entries), Partial: strings.Join(b.missing, "; ")}, nil
+		r := governor.Reading{Value: float64(b.entries), Partial: strings.Join(b.missing, "; ")}
+		if b.moving > 0 {
+			r.Detail = fmt.Sprintf("%d more are on their way, for less than %v", b.moving, underWay)
+		}
+		return r, nil
 	})
 	s.Unit = "entries"
-	s.Help = "Entries that the log holds and this gateway's tail hasn't handed to its shards yet, all shards together. " +
+	s.Help = "Entries that the log holds and this gateway's tail hasn't handed to its shards yet, of those groups of shards in which some have waited for a second. " +
 		"The gateway is short of processor time, or the way to the log is narrow: let fewer devices in for each gateway, or run more of them."
 	s.Threshold, s.Levers = 1000, []string{governor.Admission}
 	return s
@@ -66,8 +74,9 @@ func TailDelay(t Tail, watch time.Duration) governor.Signal {
 
 // behind is what the readers of all groups together are.
 type behind struct {
-	entries uint64
-	least   bool // there may be more
+	entries uint64 // of groups in which some have waited
+	moving  uint64 // of the others
+	least   bool   // there may be more entries
 	delay   time.Duration
 	shard   int // whose delay that is
 	missing []string
@@ -85,7 +94,11 @@ func sumUp(lags []tail.Lag, watch time.Duration) (b behind, err error) {
 			b.missing = append(b.missing, fmt.Sprintf("the tail of group %d was compared with the log %v ago", l.Group, age.Round(time.Second)))
 			continue
 		}
-		b.entries += l.Entries
+		if l.Delay < underWay {
+			b.moving += l.Entries
+		} else {
+			b.entries += l.Entries
+		}
 		b.least = b.least || l.Least
 		if l.Delay > b.delay {
 			b.delay, b.shard = l.Delay, l.Shard

@@ -76,10 +76,14 @@ func TestTailBehind(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	testkit.Eventually(t, "1,500 entries are seen to wait, and for some time", func() bool {
+	testkit.Eventually(t, "1,500 entries are under way", func() bool {
+		l, err := read(lag)
+		return err == nil && l.Value == 0 && strings.HasPrefix(l.Detail, "15")
+	})
+	testkit.Eventually(t, "they are seen to wait, and for some time", func() bool {
 		l, errLag := read(lag)
 		d, errDelay := read(delay)
-		return errLag == nil && errDelay == nil && l.Value >= 1500 && l.Value <= 1510 && d.Value > 0.2
+		return errLag == nil && errDelay == nil && l.Value >= 1500 && l.Value <= 1510 && d.Value >= 1
 	})
 	want := fmt.Sprint("shard ", event.Shard("device", 4))
 	if d, err := read(delay); err != nil || d.Of != want || d.Partial != "" {
@@ -119,6 +123,10 @@ func TestTailOfSeveralGroups(t *testing.T) {
 	}
 	good.Least = true
 	if l := within(t, TailLag(lags{good}, 2*time.Second), 5, 5); !strings.Contains(l.Partial, "after a reset") {
+		t.Errorf("%+v", l)
+	}
+	quick := tail.Lag{Group: 3, Entries: 5000, Delay: 50 * time.Millisecond, Looked: now}
+	if l := within(t, TailLag(lags{worse, quick}, 2*time.Second), 7, 7); l.Detail != "5000 more are on their way, for less than 1s" || l.Partial != "" {
 		t.Errorf("%+v", l)
 	}
 	wantError(t, TailLag(lags{old}, 2*time.Second), "1m0s ago")
