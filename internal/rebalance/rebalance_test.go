@@ -347,3 +347,21 @@ func TestWords(t *testing.T) {
 		}
 	}
 }
+
+// TestElsewhere: for how many streams the others have room is known while they say
+// so.
+func TestElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 0, usual, least, 300, 100)
+		w.shout("c", "500 7 0")
+		w.pass(2*round + time.Second)
+		if n := w.fleet[0].Elsewhere(); n != w.fleet[1].opts.Most()-100+7 {
+			t.Errorf("room for %d", n)
+		}
+		w.board.setAway(true)
+		w.pass(2 * round)
+		if n := w.fleet[0].Elsewhere(); n != 0 {
+			t.Errorf("room for %d, and nobody says so", n)
+		}
+	})
+}

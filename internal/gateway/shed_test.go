@@ -1,0 +1,87 @@
+package gateway
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"downlink/internal/governor"
+	"downlink/internal/testkit"
+)
+
+var retryFrame = regexp.MustCompile(`(?m)^retry: ([0-9]+)$`)
+
+// press has a running gateway's governor find that a signal is over its threshold,
+// and then that it isn't any more.
+func press(t *testing.T, g *running, over bool) {
+	t.Helper()
+	if _, err := g.flow.Load().governor.Apply(func(s *governor.Settings) error {
+		s.Step, s.FastStep, s.Period = 0.5, 0.5, governor.Duration(time.Second)
+		s.Signals["descriptors"] = governor.SignalSettings{Threshold: 1e-6, Levers: []string{governor.Admission}}
+		if !over {
+			s.Signals["descriptors"] = governor.SignalSettings{}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A real signal is over its threshold: streams above what is allowed then are ended,
+// with a reason that everybody sees and a time at which there may be a place; and
+// nobody is any more once it is over.
+func TestStreamsAreShed(t *testing.T) {
+	t.Parallel()
+	o := testOptions(t, "file:"+t.TempDir())
+	o.ShedAfter = time.Millisecond
+	g := run(t, o)
+	for name, value := range map[string]int64{maxConnections: 20, governorReserve: 0, shedRate: 100} {
+		set(t, g, name, &value)
+	}
+	const devices = 16
+	var streams []*http.Response
+	for i := range devices {
+		streams = append(streams, knock(t, g, fmt.Sprintf("shed-%d", i), "")())
+	}
+	press(t, g, true)
+	testkit.Eventually(t, "streams are let go", func() bool { return g.out.roster.Living() <= 10 })
+	press(t, g, false)
+	left := g.out.roster.Living()
+	if left < 2 { // the floor
+		t.Errorf("%d are left", left)
+	}
+	testkit.Eventually(t, "they have gone", func() bool { return g.out.roster.Len() == left })
+
+	gone := 0
+	for i, s := range streams {
+		name := fmt.Sprintf("shed-%d", i)
+		if _, seen := testkit.Get(t, g.backend+"/v1/devices/"+name); !strings.Contains(seen, `"shed"`) {
+			continue // it stays
+		} else if !strings.Contains(seen, "the governor: descriptors is ") {
+			t.Errorf("explain doesn't say why: %s", seen)
+		}
+		gone++
+		body, err := io.ReadAll(s.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		told := retryFrame.FindAllStringSubmatch(string(body), -1)
+		if len(told) == 0 {
+			t.Fatalf("%s was told nothing: %q", name, body)
+		}
+		if ms, _ := strconv.Atoi(told[len(told)-1][1]); ms < 60_000 || ms > 300_000 {
+			t.Errorf("%s is to come back in %d ms, and there is no place before a minute", name, ms)
+		}
+	}
+	if gone != devices-left {
+		t.Errorf("%d were let go, of %d; %d are left", gone, devices, left)
+	}
+	if n := g.out.roster.Living(); n != left {
+		t.Errorf("%d more were let go although the signal isn't over its threshold", left-n)
+	}
+}
