@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"sync/atomic"
 	"syscall"
 
@@ -163,9 +164,13 @@ func (c *limitedConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Write implements net.Conn.
+// Write implements net.Conn. It keeps to itself what net/http says to a request
+// that it can't read, if that is so only because its time was up.
 func (c *limitedConn) Write(b []byte) (int, error) {
 	if bytes.HasPrefix(b, []byte(unreadable)) {
+		if errors.Is(c.failed, os.ErrDeadlineExceeded) {
+			return 0, c.failed
+		}
 		c.odd.say(c)
 	}
 	return c.Conn.Write(b)

@@ -8,6 +8,14 @@ import (
 
 // unreadable is how net/http's answer begins to a request that it can't read. It
 // gives it by itself and tells nobody, and a client that gets it stops for good.
+//
+// It gives it to a request, too, whose line was cut in two by read_header_timeout:
+// bufio.Reader.ReadLine returns what has come of a line, and not the error. A client
+// needn't be slow for that. net/http reads the first bytes by themselves, to tell
+// HTTP/2, so the time may pass between two reads of what has come at once: after the
+// process was stopped, or where it gets no processor time. Such a request isn't
+// wrong; its connection is closed without a word, as those are whose header takes
+// too long behind the first line.
 const unreadable = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n"
 
 // oddities say that requests couldn't be read, once a minute at most: anybody can
