@@ -14,6 +14,7 @@ import (
 
 	"downlink/internal/backoff"
 	"downlink/internal/eventlog"
+	"downlink/internal/governor/api"
 	"downlink/internal/metrics"
 	"downlink/internal/problem"
 	"downlink/internal/revoked"
@@ -34,6 +35,8 @@ type base struct {
 	dials    func(device string, shard int) string // who is to dial it; nil: devices connect
 	backend  *server.Server
 
+	governing *api.Handlers // of the flow's governor
+
 	flow   atomic.Pointer[flow] // nil until the log has been reached
 	failed chan error           // what a part of the flow can't go on from
 }
@@ -43,6 +46,7 @@ func (g *base) prepare(o Options) {
 	g.opts, g.instance, g.failed = o, rand.Text(), make(chan error, 1)
 	g.registry = metrics.NewRegistry(metrics.ReadBuild(o.Version))
 	g.metrics = newInstruments(g.registry)
+	g.governing = g.showGovernor()
 }
 
 func (g *base) listen(o server.Options) (*server.Server, error) {

@@ -212,6 +212,7 @@ func (g *Dialler) started() {
 // stop ends requests, and the flow last.
 func (g *Dialler) stop() {
 	g.leaves.Store(true)
+	g.governing.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), g.opts.ShutdownTimeout)
 	defer cancel()
 	g.backend.Shutdown(ctx)

@@ -33,7 +33,7 @@ func (g *Dialler) routes() []server.Route {
 	if g.dial.Owner == Nobody {
 		return append(routes, server.Route{Path: push.Path, Handler: g.push})
 	}
-	return append(routes,
+	return append(append(routes, g.governorRoutes()...),
 		server.Route{Path: publish.Path, Handler: http.HandlerFunc(g.publish)},
 		server.Route{Method: http.MethodGet, Path: explain.Path, Handler: g.admin(http.HandlerFunc(g.explain))},
 		g.order(http.MethodPost, control.DisconnectPath, (*control.Handler).Disconnect),

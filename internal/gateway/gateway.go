@@ -18,7 +18,6 @@ import (
 	"downlink/internal/door"
 	"downlink/internal/eventlog"
 	"downlink/internal/fdtable"
-	"downlink/internal/governor/api"
 	"downlink/internal/limits"
 	"downlink/internal/poll"
 	"downlink/internal/publish"
@@ -88,8 +87,6 @@ type Gateway struct {
 
 	out    exits
 	levers *levers // of the governor
-
-	governorAPI *api.Handlers
 }
 
 // New binds both listeners, so that a wrong address is known at once.
@@ -106,7 +103,6 @@ func New(o Options) (*Gateway, error) {
 	}
 	g.out = newExits(o, g.instance, g.metrics)
 	g.levers = newLevers(o.Limits, g.metrics.governor)
-	g.governorAPI = g.showGovernor()
 	early := door.New(door.Options{Retry: o.Retry, Metrics: g.metrics.door})
 	g.starting, g.startingPolls = sse.Starting(early), poll.Starting(early)
 	devices, backend, err := shareDescriptors()
@@ -219,7 +215,7 @@ func (g *Gateway) serve(stop context.Context, failed chan error) error {
 // back, then the requests, and the flow last.
 func (g *Gateway) stop() {
 	g.out.drain.Finish()
-	g.governorAPI.Close()
+	g.governing.Close()
 	f := g.flow.Load()
 	ctx, cancel := context.WithTimeout(context.Background(), g.opts.ShutdownTimeout)
 	defer cancel()

@@ -11,9 +11,9 @@ import (
 	"downlink/internal/server"
 )
 
-// showGovernor makes the handlers that show and change the governor. Its floor is a
+// showGovernor makes the handlers that show and change the flow's governor. Its floor is a
 // limit: it is kept where limits are.
-func (g *Gateway) showGovernor() *api.Handlers {
+func (g *base) showGovernor() *api.Handlers {
 	all := g.opts.Limits
 	return api.New(api.Options{
 		Governor: func() *governor.Governor {
@@ -48,8 +48,8 @@ func refuseFloor(part float64) string {
 func inPercent(part float64) int64 { return int64(math.Round(min(max(part, -1), 2) * 100)) }
 
 // governorRoutes are how the governor is seen and changed.
-func (g *Gateway) governorRoutes() []server.Route {
-	h := g.governorAPI
+func (g *base) governorRoutes() []server.Route {
+	h := g.governing
 	return []server.Route{
 		{Method: http.MethodGet, Path: api.Path, Handler: g.admin(http.HandlerFunc(h.Show))},
 		{Method: http.MethodPatch, Path: api.Path, Handler: g.admin(http.HandlerFunc(h.Patch))},

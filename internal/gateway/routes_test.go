@@ -24,7 +24,7 @@ import (
 // TestEveryRouteIsDescribed, and what is described is served.
 func TestEveryRouteIsDescribed(t *testing.T) {
 	g := run(t, testOptions(t, "file:"+t.TempDir()))
-	owned, ownerless := &Dialler{base: base{opts: g.opts, identity: g.identity}}, &Dialler{base: base{opts: g.opts, identity: g.identity}}
+	owned, ownerless := &Dialler{base: base{opts: g.opts, identity: g.identity, governing: g.governing}}, &Dialler{base: base{opts: g.opts, identity: g.identity, governing: g.governing}}
 	owned.dial.Owner, ownerless.dial.Owner = Ring, Nobody
 	var served []string
 	for _, r := range slices.Concat(g.routes(), owned.routes(), ownerless.routes(), server.OwnRoutes(g.admin, g.Ready)) {

@@ -83,6 +83,9 @@ type View struct {
 	Settings governor.Settings `json:"settings"`
 	// Last is the number of the latest change; 0: there was none.
 	Last uint64 `json:"last"`
+	// Patched is which settings a PATCH has changed that still counts: after what it
+	// is now, before what it would be without.
+	Patched []Changed `json:"patched,omitempty"`
 	// Changed is, in the answer to a PATCH, which settings have another value than
 	// before it.
 	Changed []Changed `json:"changed,omitempty"`
@@ -104,7 +107,9 @@ func notYet() *problem.Document {
 }
 
 func (h *Handlers) view(g *governor.Governor) View {
-	v := View{State: g.State(), Settings: h.settings(g.Settings())}
+	v := View{State: g.State(), Settings: g.Settings()}
+	v.Patched = differences(g.Configured(), v.Settings)
+	v.Settings = h.settings(v.Settings)
 	if changes, _ := g.Changes(0); len(changes) > 0 {
 		v.Last = changes[len(changes)-1].Number
 	}

@@ -19,23 +19,20 @@ import (
 // maxPatchBytes of a request: room for all settings many times over.
 const maxPatchBytes = 64 << 10
 
-// Changed is one setting that has another value than before. Its name has dots.
+// Changed is one setting whose value isn't what another place, or an earlier moment,
+// says. Its name has dots.
 type Changed struct {
 	Name   string `json:"name"`
 	Before any    `json:"before"`
 	After  any    `json:"after"`
 }
 
-// Patch serves PATCH Path: all of it counts at once, or nothing. What it changes is
-// logged: it is one of the first questions at 3 a.m.
+// Patch serves PATCH Path: all of it counts at once, or nothing.
 func (h *Handlers) Patch(w http.ResponseWriter, r *http.Request) {
 	v, fault := h.patch(w, r)
 	if fault != nil {
 		problem.Write(w, fault)
 		return
-	}
-	for _, c := range v.Changed {
-		h.opts.Logger.Info("a setting of the governor was changed", "setting", c.Name, "before", c.Before, "after", c.After, "by", "PATCH "+Path)
 	}
 	answer(w, v)
 }
@@ -88,6 +85,9 @@ func (h *Handlers) read(w http.ResponseWriter, r *http.Request) ([]byte, *proble
 }
 
 func refusal(err error) *problem.Document {
+	if fault, ok := errors.AsType[*problem.Document](err); ok {
+		return fault
+	}
 	if faults, ok := errors.AsType[governor.Faults](err); ok && len(faults) > 0 {
 		return problem.New(problem.InvalidSetting, faults.Error()).At(faults[0].Name)
 	}
@@ -100,11 +100,24 @@ func (h *Handlers) apply(g *governor.Governor, change func(*governor.Settings) e
 	if err != nil {
 		return err
 	}
-	if _, err := g.Apply(change); err != nil || !named {
+	if !named {
+		_, err := g.Apply(change)
 		return err
 	}
+	if _, err := g.Apply(func(s *governor.Settings) error {
+		own := s.Floor // which nobody reads
+		err := change(s)
+		s.Floor = own
+		return err
+	}); err != nil {
+		return err
+	}
+	before := h.opts.Floor.Get()
 	if err := h.opts.Floor.Set(floor); err != nil {
 		return err
+	}
+	if floor != before { // as the governor logs what it keeps itself
+		h.opts.Logger.Info("a setting of the governor was changed", "setting", "floor", "now", floor)
 	}
 	_, err = g.Apply(func(*governor.Settings) error { return nil }) // a higher floor lifts at once
 	return err
