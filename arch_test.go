@@ -110,15 +110,16 @@ var rules = map[string]rule{
 	"push":      {may: "event intake problem strictjson egress inventory post", why: "a producer meets a device, and no log"},
 
 	// Beside other gateways.
-	"governor":          {why: "a law and its run; what is measured and what is moved are handed in"},
-	"governor/probes":   {may: "eventlog eventlog/redislog governor server tail", why: "asks those who know; what follows from an answer is the governor's business"},
-	"governor/api":      {may: "governor problem", why: "shows and changes a governor, wherever it runs"},
-	"governor/kafkalag": {may: "governor", mods: franz, why: "the only place that speaks Kafka"},
-	"rebalance":         {may: "session ageing", why: "how many streams the others hold, and what is done about it; where they tell each other is handed in"},
+	"governor":              {why: "a law and its run; what is measured and what is moved are handed in"},
+	"governor/probes":       {may: "eventlog eventlog/redislog governor server tail", why: "asks those who know; what follows from an answer is the governor's business"},
+	"governor/api":          {may: "governor problem", why: "shows and changes a governor, wherever it runs"},
+	"governor/kafkalag":     {may: "governor", mods: franz, why: "the only place that speaks Kafka"},
+	"governor/settingsfile": {may: "governor governor/kafkalag reload strictjson", mods: yaml, why: "reads settings; what they mean is the governor's business"},
+	"rebalance":             {may: "session ageing", why: "how many streams the others hold, and what is done about it; where they tell each other is handed in"},
 
 	// Assembly.
 	"gateway": {
-		may:  "event frame problem openapi backoff eventlog eventlog/redislog eventlog/filelog publish control revoked tail sweep shard session conn door sse poll trail explain metrics server lobby peer jwt auth certs reload limits fdtable access ticket cors ageing drain rebalance dial lease ring inventory egress post push governor governor/api governor/probes",
+		may:  "event frame problem openapi backoff eventlog eventlog/redislog eventlog/filelog publish control revoked tail sweep shard session conn door sse poll trail explain metrics server lobby peer jwt auth certs reload limits fdtable access ticket cors ageing drain rebalance dial lease ring inventory egress post push governor governor/api governor/probes governor/kafkalag governor/settingsfile",
 		mods: prometheus,
 		why:  "the one place that knows every stage's concrete type; it takes Options too, so that a test can run three in one process",
 	},
@@ -136,6 +137,10 @@ var rules = map[string]rule{
 	"load/watch":    {why: "reads what the system says"},
 	"load/results":  {mods: hdr, why: "figures and how they are shown"},
 	"load":          {may: "event fdtable load/wire load/template load/fleet load/producer load/ledger load/watch load/results", mods: hdr + " " + xsys, why: "scenarios; nothing of the gateway may come along, or it would measure itself"},
+
+	// An example of an application: what it has of ours, others can have too.
+	"examples/hunt/game": {mods: rueidis + " " + gojwt, why: "an application meets Downlink over HTTP only"},
+	"examples/hunt":      {may: "examples/hunt/game throttle", mods: kong + " " + prometheus, why: "the command line of the example"},
 
 	// For other programs, and for tests.
 	"throttle":            {why: "public: only the standard library may come along; it knows the JSON of a governor, and nothing else of it"},

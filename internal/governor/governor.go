@@ -162,4 +162,3 @@ func (g *Governor) apply(m move) {
 	}
 	g.opts.Logger.Log(context.Background(), level, "the governor has moved a lever", attrs...)
 }
-

@@ -70,8 +70,7 @@ func noAddress(broker string) bool {
 	return err != nil || host == "" || port == ""
 }
 
-// A Probe asks Kafka. It implements governor.Probe. Close it when it isn't read
-// any more.
+// A Probe asks Kafka. Close it when it isn't read any more.
 type Probe struct {
 	groups []string
 	client *kgo.Client
@@ -125,21 +124,8 @@ func (p *Probe) Close() { p.client.Close() }
 // Timeout of one reading.
 const Timeout = 4 * time.Second
 
-// Signal is how the probe's readings are judged.
-func (p *Probe) Signal() governor.Signal {
-	return governor.Signal{
-		Probe: p, Unit: "entries",
-		Help: "Records that a consumer group of Kafka hasn't committed yet, of the group that has most. " +
-			"What devices cause is handled more slowly than it comes: run more consumers, or let fewer devices in.",
-		Period: 5 * time.Second, Timeout: Timeout, Fresh: 30 * time.Second,
-		Threshold: 1000, Levers: []string{governor.Admission},
-	}
-}
-
-// Name implements governor.Probe.
-func (p *Probe) Name() string { return Name }
-
-// Read implements governor.Probe.
+// Read asks how far the group is behind that is furthest behind, as a
+// governor.Probe does.
 func (p *Probe) Read(ctx context.Context) (governor.Reading, error) {
 	lags, err := p.admin.Lag(ctx, p.groups...)
 	if err != nil {
