@@ -47,7 +47,7 @@ func TestDefaultsAreThoseOfTheDesign(t *testing.T) {
 		Keepalive: 20 * time.Second, WriteTimeout: 30 * time.Second, Retry: 3 * time.Second,
 		Driver: "light", Streams: 4, Pending: 256, PendingBytes: 1 << 20,
 		DrainWait: 5 * time.Second, DrainRate: 200, DrainDeadline: 80 * time.Second, Isolation: time.Minute,
-		RebalanceOver: 20, Governor: "on", GovernorFloor: 10, GovernorSpare: 20, RebalanceTime: 5 * time.Minute,
+		RebalanceOver: 20, Governor: "on", GovernorFloor: 10, GovernorSpare: 20, ShedAfter: 2 * time.Minute, RebalanceTime: 5 * time.Minute,
 		MaxHandshakes: 4096, MaxHeader: 16 << 10, MaxStreams: 250, TrailEntries: 10_000,
 		LogLevel: "info", LogFormat: "text",
 		Owner: "none", Transport: "post", InvInterval: 10 * time.Second, InvDevices: 100_000, InvMaxDrop: 20, DialSchemes: "https,wss",

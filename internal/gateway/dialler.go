@@ -66,6 +66,7 @@ type Dialler struct {
 	inventory  *inventory.Inventory
 	closeTable func() // of an inventory in Redis; else nil
 
+	levers *levers       // of the governor
 	push   *push.Handler // with owner none alone
 	engine atomic.Pointer[dial.Engine]
 	member atomic.Pointer[lease.Member] // of a ring
@@ -99,6 +100,7 @@ func NewDialler(o Options, d DialOptions) (*Dialler, error) {
 		return nil, err
 	}
 	fdtable.Grow(devices.process)
+	g.levers = newLevers(o.Limits, g.metrics.governor)
 	g.bindLimits(devices, backend)
 	if d.Owner == Nobody {
 		g.push = g.newPush()
@@ -122,6 +124,7 @@ func (g *Dialler) bindLimits(devices, backend share) {
 		}
 		return 0
 	})
+	g.bindLevers()
 	all.Bind(pushInFlight, fitting(devices.streams, devices))
 	all.Uses(pushInFlight, func() float64 {
 		if g.push == nil { // there is an owner
@@ -192,15 +195,23 @@ func (g *Dialler) run(ctx context.Context) error {
 		return nil
 	}
 	err := g.open(ctx, func(log eventlog.Log, lists *revoked.Set) (*flow, error) {
-		f := newFlow(g.opts, nil, log, lists, g.identity, g.metrics, g.registry)
-		f.run(g.failed, f.parts...)
-		return f, nil
+		return g.startFlow(log, lists)
 	})
 	f := g.flow.Load()
 	if err != nil || f == nil {
 		return err
 	}
 	return g.own(ctx, f)
+}
+
+// startFlow makes the parts between the log and whoever owns devices.
+func (g *Dialler) startFlow(log eventlog.Log, lists *revoked.Set) (f *flow, err error) {
+	f = newFlow(g.opts, g.levers, nil, log, lists, g.identity, g.metrics, g.registry)
+	if f.governor, err = g.govern(f, g.signals(f), g.leversOf(f)); err != nil {
+		return nil, err
+	}
+	f.run(g.failed, append(f.parts, f.governor.Run)...)
+	return f, nil
 }
 
 func (g *Dialler) started() {

@@ -25,20 +25,19 @@ import (
 
 // flow is everything between the log and the two endpoints.
 type flow struct {
-	log     eventlog.Log
-	shards  *shard.Set
-	tail    *tail.Tail
-	driver  conn.Driver
-	events  *sse.Handler
-	polls   *poll.Handler
-	trail   *trail.Trail
-	publish *publish.Handler
-	revoked *revoked.Set
-	control *control.Handler
-	appends *probes.Appends // to the log, measured
-	window  time.Duration
-	levers  *levers
-	// governor is that of a gateway; a dialler has none.
+	log      eventlog.Log
+	shards   *shard.Set
+	tail     *tail.Tail
+	driver   conn.Driver
+	events   *sse.Handler
+	polls    *poll.Handler
+	trail    *trail.Trail
+	publish  *publish.Handler
+	revoked  *revoked.Set
+	control  *control.Handler
+	appends  *probes.Appends // to the log, measured
+	window   time.Duration
+	levers   *levers
 	governor *governor.Governor
 
 	out   exits
@@ -63,7 +62,7 @@ func (g *Gateway) startFlow(log eventlog.Log, lists *revoked.Set) (*flow, error)
 	if err != nil {
 		return nil, err
 	}
-	f := newFlow(o, g, log, lists, c, g.metrics, g.registry)
+	f := newFlow(o, g.levers, o.Limits.Value(deviceStreams), log, lists, c, g.metrics, g.registry)
 	f.driver, f.out, f.window = driver, g.out, o.Log.Window
 	if f.governor, err = g.govern(f, g.signals(f), g.leversOf(f)); err != nil {
 		driver.Close(context.Background())
@@ -76,15 +75,10 @@ func (g *Gateway) startFlow(log eventlog.Log, lists *revoked.Set) (*flow, error)
 	return f, nil
 }
 
-// newFlow makes the parts that every flow has, up to the shards. g is nil for a
-// dialler, which holds a device to no number of sessions and has no governor.
-func newFlow(o Options, g *Gateway, log eventlog.Log, lists *revoked.Set, c *credentials, m instruments, reg prometheus.Registerer) *flow {
-	f := &flow{log: log, revoked: lists, appends: probes.TimeAppends(log)}
-	var streams func() int
-	var because func() publish.Cause
-	if g != nil {
-		f.levers, streams, because = g.levers, o.Limits.Value(deviceStreams), g.levers.because
-	}
+// newFlow makes the parts that every flow has, up to the shards. A device may have
+// so many streams; nil: any number, as a dialler opens them itself.
+func newFlow(o Options, l *levers, streams func() int, log eventlog.Log, lists *revoked.Set, c *credentials, m instruments, reg prometheus.Registerer) *flow {
+	f := &flow{log: log, revoked: lists, appends: probes.TimeAppends(log), levers: l}
 	f.shards = shard.NewSet(log, shard.Options{
 		Shards: log.Shards(), HotBytes: o.Limits.Value(hotBytes), StreamsPerDevice: streams,
 		PageBytes: pageBytes, MaxLaps: maxLaps, Pacer: shard.NewPacer(resyncEvery),
@@ -99,7 +93,7 @@ func newFlow(o Options, g *Gateway, log eventlog.Log, lists *revoked.Set, c *cre
 	f.trail = trail.New(trail.Options{Entries: o.Limits.Value(trailEntries), Metrics: m.trail})
 	f.publish = publish.New(publish.Options{
 		Log: f.appends, Shards: log.Shards(), MaxEventBytes: o.Limits.Value(eventBytes),
-		Rate: o.Limits.Value(publishRate), Because: because,
+		Rate: o.Limits.Value(publishRate), Because: l.because,
 		PublisherRate: o.Limits.Value(publisherRate), TargetRate: o.Limits.Value(targetRate),
 		AppendTimeout: o.PublishTimeout, Sender: c.callers.sender, Logger: o.Logger.With("part", "publish"), Metrics: m.publish,
 	})

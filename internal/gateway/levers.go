@@ -121,10 +121,9 @@ func (g *Gateway) leversOf(f *flow) []governor.Lever {
 // all are the levers as the governor takes them. streams is how many there are,
 // stored how many entries were.
 func (l *levers) all(streams func() int, stored func() uint64) []governor.Lever {
-	floor := func() float64 { return float64(l.limits.Value(governorFloor)()) / 100 }
 	return []governor.Lever{
 		{
-			Name: governor.Admission, Unit: "connections", Floor: floor,
+			Name: governor.Admission, Unit: "connections", Floor: l.floor,
 			Use: func() (float64, bool) {
 				full := l.admission.whole()
 				return float64(streams()) / full, full > 0
@@ -132,17 +131,25 @@ func (l *levers) all(streams func() int, stored func() uint64) []governor.Lever 
 			Set:     func(p governor.Position) { l.move(&l.admission, p, maxConnections, acceptRate) },
 			Maximum: func() float64 { return float64(l.limits.Value(maxConnections)()) },
 		},
-		{
-			Name: governor.Publish, Unit: "entries/s", Floor: floor,
-			Use: func() (float64, bool) {
-				rate := l.meter.read(stored(), time.Now(), l.publish.position().Ratio >= 1)
-				return rate / l.publish.whole(), true
-			},
-			Set:     func(p governor.Position) { l.move(&l.publish, p, publishRate) },
-			Maximum: func() float64 { return float64(l.limits.Value(publishRate)()) },
-		},
+		l.publishing(stored),
 	}
 }
+
+// publishing is the lever of publishers.
+func (l *levers) publishing(stored func() uint64) governor.Lever {
+	return governor.Lever{
+		Name: governor.Publish, Unit: "entries/s", Floor: l.floor,
+		Use: func() (float64, bool) {
+			rate := l.meter.read(stored(), time.Now(), l.publish.position().Ratio >= 1)
+			return rate / l.publish.whole(), true
+		},
+		Set:     func(p governor.Position) { l.move(&l.publish, p, publishRate) },
+		Maximum: func() float64 { return float64(l.limits.Value(publishRate)()) },
+	}
+}
+
+// floor is the ratio below which no lever falls.
+func (l *levers) floor() float64 { return float64(l.limits.Value(governorFloor)()) / 100 }
 
 func (l *levers) move(t *throttle, p governor.Position, names ...string) {
 	t.at.Store(&p)
