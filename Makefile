@@ -36,7 +36,7 @@ TESTS    := CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 go test -race -vet=off -p $(A
 CHART    := CGO_ENABLED=0 go -C tools/chart test -trimpath -vet=off -count=1 -timeout $(TIMEOUT) ./...
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test lint law race fuzz chaos bench bench-peers docs
+.PHONY: help run build test lint law race fuzz chaos bench bench-peers docs proto
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -82,6 +82,9 @@ bench-peers: ## measure TABLE beside the peers, and write docs/benchmarks.md ane
 docs: ## write docs/reference and cmd/downlink/deps.txt anew
 	go run ./tools/reference
 	go test -run '^TestLinkedModules$$' . -update
+
+proto: ## write the Go code of internal/governor/rpc/governor.proto anew
+	scripts/proto
 
 # The linter has a module of its own, so that its 200 dependencies stay out of
 # the product's go.mod. Its first build takes minutes; later ones are cached.

@@ -36,6 +36,9 @@ const (
 	franz      = "github.com/twmb/franz-go"
 	websocket  = "github.com/coder/websocket"
 	hdr        = "github.com/HdrHistogram/hdrhistogram-go"
+	connect    = "connectrpc.com/connect"
+	health     = "connectrpc.com/grpchealth"
+	protobuf   = "google.golang.org/protobuf"
 )
 
 // unsafeFile has one system call to make that no package makes as it must be
@@ -110,16 +113,18 @@ var rules = map[string]rule{
 	"push":      {may: "event intake problem strictjson egress inventory post", why: "a producer meets a device, and no log"},
 
 	// Beside other gateways.
-	"governor":              {why: "a law and its run; what is measured and what is moved are handed in"},
-	"governor/probes":       {may: "eventlog eventlog/redislog governor server tail", why: "asks those who know; what follows from an answer is the governor's business"},
-	"governor/api":          {may: "governor problem", why: "shows and changes a governor, wherever it runs"},
-	"governor/kafkalag":     {may: "governor", mods: franz, why: "the only place that speaks Kafka"},
-	"governor/settingsfile": {may: "governor governor/kafkalag reload strictjson", mods: yaml, why: "reads settings; what they mean is the governor's business"},
-	"rebalance":             {may: "session ageing", why: "how many streams the others hold, and what is done about it; where they tell each other is handed in"},
+	"governor":                {why: "a law and its run; what is measured and what is moved are handed in"},
+	"governor/probes":         {may: "eventlog eventlog/redislog governor server tail", why: "asks those who know; what follows from an answer is the governor's business"},
+	"governor/api":            {may: "governor problem", why: "shows and changes a governor, wherever it runs"},
+	"governor/rpc":            {may: "governor governor/rpc/governorv1", mods: connect + " " + health + " " + protobuf, why: "the only place that speaks gRPC"},
+	"governor/rpc/governorv1": {mods: connect + " " + protobuf, why: "generated (make proto)"},
+	"governor/kafkalag":       {may: "governor", mods: franz, why: "the only place that speaks Kafka"},
+	"governor/settingsfile":   {may: "governor governor/kafkalag reload strictjson", mods: yaml, why: "reads settings; what they mean is the governor's business"},
+	"rebalance":               {may: "session ageing", why: "how many streams the others hold, and what is done about it; where they tell each other is handed in"},
 
 	// Assembly.
 	"gateway": {
-		may:  "event frame problem openapi backoff eventlog eventlog/redislog eventlog/filelog publish control revoked tail sweep shard session conn door sse poll trail explain metrics server lobby peer jwt auth certs reload limits fdtable access ticket cors ageing drain rebalance dial lease ring inventory egress post push governor governor/api governor/probes governor/kafkalag governor/settingsfile",
+		may:  "event frame problem openapi backoff eventlog eventlog/redislog eventlog/filelog publish control revoked tail sweep shard session conn door sse poll trail explain metrics server lobby peer jwt auth certs reload limits fdtable access ticket cors ageing drain rebalance dial lease ring inventory egress post push governor governor/api governor/rpc governor/probes governor/kafkalag governor/settingsfile",
 		mods: prometheus,
 		why:  "the one place that knows every stage's concrete type; it takes Options too, so that a test can run three in one process",
 	},

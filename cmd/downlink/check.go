@@ -16,11 +16,11 @@ import (
 	"downlink/internal/metrics"
 )
 
-// checkCmd validates the configuration that serve, or dial, would run with.
+// checkCmd validates the configuration that serve, dial or governor would run with.
 type checkCmd struct {
 	config.Config `embed:""`
 
-	For     string `name:"for" enum:"serve,dial" default:"serve" help:"The command whose settings are checked: serve or dial."`
+	For     string `name:"for" enum:"serve,dial,governor" default:"serve" help:"The command whose settings are checked: serve, dial or governor."`
 	Connect bool   `name:"connect" help:"Look at the Redis that holds the log, too, and say what is wrong with it and what to do. Nothing is written there."`
 	JSON    bool   `name:"json" help:"With --connect: print what was found as JSON."`
 }
@@ -66,7 +66,12 @@ func (c *checkCmd) files(loader *config.Loader) (warnings []string, err error) {
 	if c.For == config.Serve {
 		return gateway.CheckFiles(o)
 	}
-	o.Limits = limits.New(config.LimitsOf(config.Dial), loader.Limits(&c.Config)...)
+	o.Limits = limits.New(config.LimitsOf(c.For), loader.Limits(&c.Config)...)
+	if c.For == config.Governor {
+		o := governorOptions(&c.Config, "")
+		o.Logger = slog.New(slog.DiscardHandler)
+		return gateway.CheckFiles(o)
+	}
 	d, err := dialOptions(&c.Config)
 	if err != nil {
 		return nil, err

@@ -44,6 +44,7 @@ type console struct {
 type commands struct {
 	Serve      serveCmd      `cmd:"" help:"Run the gateway."`
 	Dial       dialCmd       `cmd:"" help:"Connect to devices, where they can't connect to you."`
+	Governor   governorCmd   `cmd:"" help:"Say what part of their full work other programs should do, while Redis or Kafka is short of room."`
 	Publish    publishCmd    `cmd:"" help:"Send events to devices, through a gateway's back-end port."`
 	Listen     listenCmd     `cmd:"" help:"Be a device on the terminal: print its events."`
 	Load       loadCmd       `cmd:"" help:"Measure a server: be many devices and their producers, and report latencies, losses and costs."`
@@ -107,9 +108,11 @@ func newParser(cmds *commands, loader *config.Loader, io console) (*kong.Kong, *
 		return nil, nil, err
 	}
 	for _, command := range parser.Model.Leaves(false) {
-		switch { // check is for both
+		switch { // check is for all
 		case command.Parent.Name == config.Dial:
 			loader.Hide(command, config.Dial)
+		case command.Parent.Name == config.Governor:
+			loader.Hide(command, config.Governor)
 		case command.Name == config.Serve:
 			loader.Hide(command, config.Serve)
 		}

@@ -44,6 +44,14 @@ func shareDescriptors() (devices, backend share, err error) {
 	return divide(all-keptBack-backends, all), divide(backends, all), nil
 }
 
+// ownDescriptors are those of a program with one port.
+func ownDescriptors() (share, error) {
+	devices, backend, err := shareDescriptors()
+	return divide(devices.all()+backend.all(), devices.process), err
+}
+
+func (s share) all() int { return s.streams + s.waiting + s.reserve }
+
 const (
 	leastBackend = 16   // of the back end's port
 	mostWaiting  = 4096 // a crowd's handshakes fit; with net/http each costs about 12 KiB
@@ -59,6 +67,6 @@ func divide(part, all int) share {
 
 // evenly divides the same descriptors in halves.
 func evenly(a, b share) (share, share) {
-	half := divide((a.streams+a.waiting+a.reserve+b.streams+b.waiting+b.reserve)/2, a.process)
+	half := divide((a.all()+b.all())/2, a.process)
 	return half, half
 }

@@ -18,6 +18,7 @@ const (
 
 	governorFloor      = "governor_floor"
 	governorReserve    = "governor_reserve"
+	governorMaximum    = "governor_maximum"
 	shedRate           = "governor_shed_rate"
 	rebalanceRate      = "rebalance_rate"
 	rebalanceThreshold = "rebalance_threshold"

@@ -1,0 +1,116 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"downlink/internal/governor"
+	"downlink/internal/governor/rpc/governorv1"
+)
+
+// visitKey finds a request's visit in its context.
+type visitKey struct{}
+
+// A visit is what connect doesn't show of a request.
+type visit struct {
+	*http.ResponseController
+	request *http.Request
+}
+
+// Watch implements governorv1.GovernorHandler.
+func (s *Service) Watch(ctx context.Context, _ *governorv1.WatchRequest, out *connect.ServerStream[governorv1.WatchResponse]) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.leave()
+	v, _ := ctx.Value(visitKey{}).(*visit) // ServeHTTP has put it there
+	if s.opts.Stay != nil {
+		if err := s.opts.Stay(v.request); err != nil {
+			return connect.NewError(connect.CodeResourceExhausted, err)
+		}
+	}
+	// The request has been read. On HTTP/1.1 its deadline would end the watch.
+	if err := v.SetReadDeadline(time.Time{}); err != nil {
+		return err
+	}
+	changes, more := s.opts.Governor.Changes(0)
+	last := latest(changes, 0)
+	changes = nil // with the first message there are none
+	again := time.NewTicker(s.every)
+	defer again.Stop()
+	for {
+		if err := s.tell(v, out, changes); err != nil {
+			return err
+		}
+		changes = nil
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.end:
+			return connect.NewError(connect.CodeUnavailable, errors.New("this governor stops; its last ratio stands until another answers"))
+		case <-again.C:
+		case <-more:
+			changes, more = s.opts.Governor.Changes(last)
+			last = latest(changes, last)
+		}
+	}
+}
+
+// latest is the number of the last of changes, or that of before.
+func latest(changes []governor.Change, before uint64) uint64 {
+	if n := len(changes); n > 0 {
+		return changes[n-1].Number
+	}
+	return before
+}
+
+// tell sends a message.
+func (s *Service) tell(v *visit, out *connect.ServerStream[governorv1.WatchResponse], changes []governor.Change) error {
+	next := new(governorv1.WatchResponse)
+	if err := translate(map[string]any{"changes": changes}, next); err != nil {
+		return err
+	}
+	var err error
+	if next.State, err = s.state(); err != nil {
+		return err
+	}
+	if err := v.SetWriteDeadline(time.Now().Add(s.limit)); err != nil {
+		return err
+	}
+	if err := out.Send(next); err != nil {
+		return err
+	}
+	// One that passes while nothing is sent would end an HTTP/2 stream.
+	return v.SetWriteDeadline(time.Time{})
+}
+
+func (s *Service) enter() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return connect.NewError(connect.CodeUnavailable, errors.New("this governor stops"))
+	case s.watching >= maxWatchers:
+		return connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("%d programs watch already; ask for the state from time to time instead", maxWatchers))
+	}
+	s.watching++
+	return nil
+}
+
+func (s *Service) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.watching--
+}
+
+// Watching is how many watches are open.
+func (s *Service) Watching() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.watching
+}
