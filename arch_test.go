@@ -58,6 +58,7 @@ var rules = map[string]rule{
 
 	// Texts from outside.
 	"strictjson": {why: "what the members mean is others' business"},
+	"strictyaml": {mods: yaml, why: "likewise; it is the only one that meets the reader's panics"},
 
 	// The log.
 	"eventlog":          {may: "event", why: "the contract knows no store"},
@@ -86,13 +87,13 @@ var rules = map[string]rule{
 
 	// The edges: none of them is imported by the flow.
 	"limits":  {may: "problem", why: "what caps, not who enforces it: that one gets a function"},
-	"config":  {may: "limits cors eventlog/redisurl", mods: kong + " " + yaml, why: "packages see plain Options, never the configuration"},
+	"config":  {may: "limits cors eventlog/redisurl strictyaml", mods: kong + " " + yaml, why: "packages see plain Options, never the configuration"},
 	"metrics": {mods: prometheus, why: "the registry; each package keeps its own metrics"},
 	"jwt":     {may: "backoff reload strictjson", mods: gojwt, why: "whether a signed token is to be believed; what it is for is its caller's business"},
 	"auth":    {may: "event certs jwt reload strictjson", why: "turns a credential into an identity; it answers nobody"},
 	"ticket":  {may: "event problem reload strictjson", why: "what lets a browser in once; who may have one is decided elsewhere"},
 	"cors":    {why: "a rule of browsers; it identifies nobody"},
-	"access":  {may: "event problem jwt reload strictjson", mods: yaml, why: "who calls the back end; it serves nothing itself"},
+	"access":  {may: "event problem jwt reload strictjson strictyaml", why: "who calls the back end; it serves nothing itself"},
 	"certs":   {may: "reload", why: "a certificate that can be exchanged; it knows no listener"},
 	"reload":  {why: "a rhythm, and how much is read at most; what is in the files is their owners' business"},
 	"explain": {may: "event eventlog session shard trail problem", why: "gathers what others know of a device"},
@@ -107,8 +108,8 @@ var rules = map[string]rule{
 	"plan": {may: "event ring", why: "arithmetic; it counts with the gateway's own functions and asks nobody"},
 
 	// The way out.
-	"egress":    {may: "reload", mods: yaml, why: "who may be dialled and what is shown to him; it knows no device"},
-	"inventory": {may: "event reload", mods: yaml, why: "a list of devices; who dials them is its caller's business"},
+	"egress":    {may: "reload strictyaml", why: "who may be dialled and what is shown to him; it knows no device"},
+	"inventory": {may: "event reload strictyaml", why: "a list of devices; who dials them is its caller's business"},
 	"post":      {may: "egress inventory", why: "one event, one device, one request; it chooses neither and repeats nothing"},
 	"push":      {may: "event intake problem strictjson egress inventory post", why: "a producer meets a device, and no log"},
 
@@ -119,7 +120,7 @@ var rules = map[string]rule{
 	"governor/rpc":            {may: "governor governor/rpc/governorv1", mods: connect + " " + health + " " + protobuf, why: "the only place that speaks gRPC"},
 	"governor/rpc/governorv1": {mods: connect + " " + protobuf, why: "generated (make proto)"},
 	"governor/kafkalag":       {may: "governor", mods: franz, why: "the only place that speaks Kafka"},
-	"governor/settingsfile":   {may: "governor governor/kafkalag reload strictjson", mods: yaml, why: "reads settings; what they mean is the governor's business"},
+	"governor/settingsfile":   {may: "governor governor/kafkalag reload strictjson strictyaml", mods: yaml, why: "reads settings; what they mean is the governor's business"},
 	"rebalance":               {may: "session ageing", why: "how many streams the others hold, and what is done about it; where they tell each other is handed in"},
 
 	// Assembly.

@@ -9,9 +9,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/goccy/go-yaml"
-
 	"downlink/internal/reload"
+	"downlink/internal/strictyaml"
 )
 
 type digest = [sha256.Size]byte
@@ -58,8 +57,8 @@ func parsePublishers(data []byte, d *denials) (map[digest]*Caller, error) {
 		return nil, errors.New("is empty; to let nobody publish, write []")
 	}
 	var entries []entry
-	if err := decode(data, &entries); err != nil {
-		return nil, fmt.Errorf("can't be used: %s isn't understood; write a list whose entries have name, sha256, and any of devices, groups, broadcast, tickets, admin", where(err))
+	if err := strictyaml.Read(data, &entries); err != nil {
+		return nil, fmt.Errorf("can't be used: %w; write a list whose entries have name, sha256, and any of devices, groups, broadcast, tickets, admin", err)
 	}
 	callers := make(map[digest]*Caller, len(entries))
 	for i, e := range entries {
@@ -81,29 +80,6 @@ func parsePublishers(data []byte, d *denials) (map[digest]*Caller, error) {
 		callers[sum] = &Caller{name: e.Name, rights: s, denials: d}
 	}
 	return callers, nil
-}
-
-var errYAML = errors.New("not understood")
-
-// decode reads strict YAML. Some texts that aren't make the library panic, which
-// a file must not do to a gateway that runs.
-func decode(data []byte, into *[]entry) (err error) {
-	defer func() {
-		if recover() != nil {
-			err = errYAML
-		}
-	}()
-	return yaml.UnmarshalWithOptions(data, into, yaml.Strict())
-}
-
-// where is the line of a mistake, if it is known.
-func where(err error) string {
-	if bad, ok := errors.AsType[yaml.Error](err); ok {
-		if t := bad.GetToken(); t != nil && t.Position != nil {
-			return fmt.Sprintf("line %d", t.Position.Line)
-		}
-	}
-	return "it"
 }
 
 const maxNameBytes = 128

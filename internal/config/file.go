@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
+
+	"downlink/internal/strictyaml"
 )
 
 // maxFileBytes is far above any real file of settings; it keeps a wrong path
@@ -41,7 +42,7 @@ func readFile(path string, known map[string]Key) (map[string]fileValue, Problems
 }
 
 func parseFile(path string, data []byte, known map[string]Key) (map[string]fileValue, Problems) {
-	file, err := parser.ParseBytes(data, 0, parser.AllowDuplicateMapKey())
+	file, err := strictyaml.Parse(data, parser.AllowDuplicateMapKey())
 	if err != nil {
 		return nil, Problems{syntaxProblem(path, err)}
 	}
@@ -102,15 +103,20 @@ func scalarText(n ast.Node) (string, bool) {
 	}
 }
 
-// syntaxProblem keeps the message and the line, and drops the excerpt of the
-// file that the library adds: it may show a password.
 func syntaxProblem(path string, err error) Problem {
 	p := Problem{Key: "config", Value: path, Reason: "isn't valid YAML"}
-	if yamlErr, ok := errors.AsType[yaml.Error](err); ok {
-		if t := yamlErr.GetToken(); t != nil && t.Position != nil {
-			p.Value = fmt.Sprintf("%s:%d", path, t.Position.Line)
-		}
-		p.Reason += ": " + yamlErr.GetMessage()
+	wrong, ok := errors.AsType[*strictyaml.Error](err)
+	if !ok {
+		return p
+	}
+	if wrong.Line > 0 {
+		p.Value = fmt.Sprintf("%s:%d", path, wrong.Line)
+	}
+	switch {
+	case wrong.Message != "":
+		p.Reason += ": " + wrong.Message
+	case wrong.Fault == strictyaml.NotPlain:
+		p.Reason = string(wrong.Fault)
 	}
 	return p
 }

@@ -11,9 +11,9 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/goccy/go-yaml"
 
 	"downlink/internal/reload"
+	"downlink/internal/strictyaml"
 )
 
 type digest = [sha256.Size]byte
@@ -155,8 +155,8 @@ func parseCredentials(path string, text []byte) ([]entry, error) {
 		return nil, fmt.Errorf("%s is empty; a file without credentials holds []", path)
 	}
 	var entries []entry
-	if err := decode(text, &entries); err != nil {
-		return nil, fmt.Errorf("%s can't be used: %s isn't understood; write a list whose entries have name, and bearer, bearer_file, or cert_file and key_file", path, where(err))
+	if err := strictyaml.Read(text, &entries); err != nil {
+		return nil, fmt.Errorf("%s can't be used: %w; write a list whose entries have name, and bearer, bearer_file, or cert_file and key_file", path, err)
 	}
 	seen := make(map[string]bool, len(entries))
 	for i, one := range entries {
@@ -169,29 +169,6 @@ func parseCredentials(path string, text []byte) ([]entry, error) {
 		seen[one.Name] = true
 	}
 	return entries, nil
-}
-
-var errYAML = errors.New("not understood")
-
-// decode reads strict YAML. Some texts that aren't make the library panic, which
-// a file must not do to a program that runs.
-func decode(text []byte, into *[]entry) (err error) {
-	defer func() {
-		if recover() != nil {
-			err = errYAML
-		}
-	}()
-	return yaml.UnmarshalWithOptions(text, into, yaml.Strict())
-}
-
-// where is the line of a mistake, if it is known.
-func where(err error) string {
-	if bad, ok := errors.AsType[yaml.Error](err); ok {
-		if t := bad.GetToken(); t != nil && t.Position != nil {
-			return fmt.Sprintf("line %d", t.Position.Line)
-		}
-	}
-	return "it"
 }
 
 // material is what an entry means.

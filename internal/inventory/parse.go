@@ -11,7 +11,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/goccy/go-yaml"
+	"downlink/internal/strictyaml"
 )
 
 // A format is how a list is written down.
@@ -123,10 +123,11 @@ func parseYAML(text []byte) ([]Entry, error) {
 		Groups     []string `yaml:"groups"`
 		Credential string   `yaml:"credential"`
 	}
-	if err := decodeYAML(text, &list); errors.Is(err, errPlain) || errors.Is(err, errLong) {
-		return nil, err
-	} else if err != nil {
-		return nil, fmt.Errorf("%s isn't understood; write a list whose entries have id, url, and any of groups and credential", where(err))
+	if len(text) > maxYAMLBytes {
+		return nil, errLong
+	}
+	if err := strictyaml.Read(text, &list); err != nil {
+		return nil, fmt.Errorf("%w; write a list whose entries have id, url, and any of groups and credential", err)
 	}
 	entries := make([]Entry, len(list))
 	for i, e := range list {
@@ -135,38 +136,11 @@ func parseYAML(text []byte) ([]Entry, error) {
 	return entries, nil
 }
 
-var (
-	errYAML  = errors.New("not understood")
-	errLong  = fmt.Errorf("it has more than %d MiB, which is too much for YAML; write it as CSV or JSON", maxYAMLBytes>>20)
-	errPlain = errors.New("it has anchors, aliases or nested lists, which a list of devices doesn't need")
-)
+// maxYAMLBytes bounds a list in YAML: the reader needs a hundred times a text's
+// size in memory, and seconds for each megabyte.
+const maxYAMLBytes = 8 << 20
 
-// decodeYAML reads strict YAML. Some texts that aren't make the library panic,
-// which a file must not do to a program that runs.
-func decodeYAML(text []byte, into any) (err error) {
-	defer func() {
-		if recover() != nil {
-			err = errYAML
-		}
-	}()
-	if len(text) > maxYAMLBytes {
-		return errLong
-	}
-	if !plain(text) {
-		return errPlain
-	}
-	return yaml.UnmarshalWithOptions(text, into, yaml.Strict())
-}
-
-// where is the line of a mistake, if it is known.
-func where(err error) string {
-	if bad, ok := errors.AsType[yaml.Error](err); ok {
-		if t := bad.GetToken(); t != nil && t.Position != nil {
-			return fmt.Sprintf("line %d", t.Position.Line)
-		}
-	}
-	return "it"
-}
+var errLong = fmt.Errorf("it has more than %d MiB, which is too much for YAML; write it as CSV or JSON", maxYAMLBytes>>20)
 
 // parseCSV reads lines whose first names the columns. Groups stand in one
 // column, with semicolons between.
