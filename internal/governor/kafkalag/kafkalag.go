@@ -12,6 +12,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -72,12 +73,16 @@ func noAddress(broker string) bool {
 
 // A Probe asks Kafka. Close it when it isn't read any more.
 type Probe struct {
-	groups []string
-	client *kgo.Client
-	admin  *kadm.Client
+	// Set at construction.
+	groups  []string
+	options []kgo.Opt
+
+	mu     sync.Mutex
+	admin  *kadm.Client // nil: it wasn't read yet
+	closed bool
 }
 
-// New makes a probe. It connects when it is first read.
+// New makes a probe. It connects, and needs Close, when it is first read.
 func New(o Options) (*Probe, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -98,12 +103,30 @@ func New(o Options) (*Probe, error) {
 		}
 		options = append(options, kgo.SASL(m))
 	}
-	client, err := kgo.NewClient(options...)
-	if err != nil {
+	if err := kgo.ValidateOpts(options...); err != nil {
 		return nil, fmt.Errorf("Kafka can't be asked with these settings: %w", err)
 	}
-	groups := slices.Compact(slices.Sorted(slices.Values(o.Groups)))
-	return &Probe{groups: groups, client: client, admin: kadm.NewClient(client)}, nil
+	return &Probe{groups: slices.Compact(slices.Sorted(slices.Values(o.Groups))), options: options}, nil
+}
+
+var errClosed = errors.New("Kafka isn't asked any more")
+
+// client is made when it is needed: it has goroutines from the beginning, and who
+// only checks settings would have to end them.
+func (p *Probe) client() (*kadm.Client, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, errClosed
+	}
+	if p.admin == nil {
+		client, err := kgo.NewClient(p.options...)
+		if err != nil {
+			return nil, err
+		}
+		p.admin = kadm.NewClient(client)
+	}
+	return p.admin, nil
 }
 
 func mechanism(o Options) (sasl.Mechanism, error) {
@@ -119,7 +142,13 @@ func mechanism(o Options) (sasl.Mechanism, error) {
 }
 
 // Close ends the connections.
-func (p *Probe) Close() { p.client.Close() }
+func (p *Probe) Close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed = true; p.admin != nil {
+		p.admin.Close()
+	}
+}
 
 // Timeout of one reading.
 const Timeout = 4 * time.Second
@@ -127,11 +156,15 @@ const Timeout = 4 * time.Second
 // Read asks how far the group is behind that is furthest behind, as a
 // governor.Probe does.
 func (p *Probe) Read(ctx context.Context) (governor.Reading, error) {
-	lags, err := p.admin.Lag(ctx, p.groups...)
+	admin, err := p.client()
+	if err != nil {
+		return governor.Reading{}, err
+	}
+	lags, err := admin.Lag(ctx, p.groups...)
 	if err != nil {
 		return governor.Reading{}, fmt.Errorf("asking Kafka: %w", err)
 	}
-	if lags, err = p.describeOthers(ctx, lags); err != nil {
+	if lags, err = p.describeOthers(ctx, admin, lags); err != nil {
 		return governor.Reading{}, fmt.Errorf("asking Kafka: %w", err)
 	}
 	worst := governor.Reading{Value: -1}
@@ -155,12 +188,12 @@ func (p *Probe) Read(ctx context.Context) (governor.Reading, error) {
 // describeOthers asks for the commits of groups that can't be described because
 // they follow the newer protocol (KIP-848): what they have committed tells their
 // lag as well.
-func (p *Probe) describeOthers(ctx context.Context, lags kadm.DescribedGroupLags) (kadm.DescribedGroupLags, error) {
+func (p *Probe) describeOthers(ctx context.Context, admin *kadm.Client, lags kadm.DescribedGroupLags) (kadm.DescribedGroupLags, error) {
 	for _, name := range p.groups {
 		if l, ok := lags[name]; ok && !errors.Is(l.DescribeErr, kerr.GroupIDNotFound) {
 			continue
 		}
-		commits, err := p.admin.FetchOffsets(ctx, name)
+		commits, err := admin.FetchOffsets(ctx, name)
 		if err != nil {
 			lags[name] = kadm.DescribedGroupLag{Group: name, FetchErr: err}
 			continue
@@ -171,11 +204,11 @@ func (p *Probe) describeOthers(ctx context.Context, lags kadm.DescribedGroupLags
 		}
 		lag := kadm.GroupLag{}
 		if len(topics) > 0 {
-			starts, err := p.admin.ListStartOffsets(ctx, topics...)
+			starts, err := admin.ListStartOffsets(ctx, topics...)
 			if err != nil {
 				return nil, err
 			}
-			ends, err := p.admin.ListEndOffsets(ctx, topics...)
+			ends, err := admin.ListEndOffsets(ctx, topics...)
 			if err != nil {
 				return nil, err
 			}

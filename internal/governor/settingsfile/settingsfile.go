@@ -7,7 +7,6 @@ package settingsfile
 import (
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"hash"
 	"sync"
@@ -242,6 +241,3 @@ func (r *reader) read(o Options) (change, kafkaFile, error) {
 	patch, err := governor.Patch(rest)
 	return patch, kafka, err
 }
-
-// errShape is said of a file that is something else.
-var errShape = errors.New("it isn't understood; write settings of the governor such as `step: 0.1`, one a line, and signals: and kafka: as docs/operate/governor.md shows")
