@@ -110,6 +110,13 @@ func parseAll() ([]pkg, error) {
 	return all, nil
 }
 
+// generatedDir holds code that nobody writes (make proto). It is as its generator
+// likes it, and shares state with no other package.
+const generatedDir = "internal/governor/rpc/governorv1"
+
+// generated reports whether a file, by its path from the root, is such code.
+func generated(name string) bool { return path.Dir(name) == generatedDir }
+
 // inOtherModule reports whether a directory below the root lies under another go.mod.
 func inOtherModule(dir string) bool {
 	for ; dir != "."; dir = path.Dir(dir) {

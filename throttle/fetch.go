@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,11 +12,14 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"time"
 )
 
 const (
 	// path is where gateways and "downlink governor" say how things stand.
 	path = "/v1/governor"
+	// usePath is below it: the same, for who says what he uses.
+	usePath = "/use"
 	// mostAnswer bounds an answer in memory, in bytes; one has a few thousand.
 	mostAnswer = 1 << 20
 )
@@ -35,6 +39,13 @@ type lever struct {
 	Verdict string   `json:"verdict"`
 }
 
+// A word is what is said of the use here.
+type word struct {
+	Caller string  `json:"caller"`
+	Use    float64 `json:"use"`
+	For    float64 `json:"for_seconds"`
+}
+
 // unknown is the verdict on a signal that the governor can't read.
 const unknown = "unknown"
 
@@ -50,12 +61,9 @@ func ownClient() *http.Client {
 // fetch asks the governor. Its error completes the sentence "… doesn't answer: …",
 // and holds nothing of the URL.
 func (c *Client) fetch(ctx context.Context) (State, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.opts.URL, nil)
+	req, err := c.question(ctx)
 	if err != nil {
-		return State{}, errURL
-	}
-	if c.opts.Token != "" {
-		req.Header.Set("Authorization", "Bearer "+c.opts.Token)
+		return State{}, err
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
@@ -74,6 +82,30 @@ func (c *Client) fetch(ctx context.Context) (State, error) {
 		return State{}, errors.New("its answer isn't what a governor says; is the URL that of one?")
 	}
 	return c.find(a.Levers)
+}
+
+// question is a GET; or a POST, where there is something to say.
+func (c *Client) question(ctx context.Context) (*http.Request, error) {
+	method, at, body := http.MethodGet, c.opts.URL, io.Reader(http.NoBody)
+	if c.opts.Use != nil {
+		// It counts until three more are missing.
+		word, err := json.Marshal(word{c.name, c.opts.Use(), min(max(3*c.opts.Refresh, time.Second), time.Hour).Seconds()})
+		if err != nil {
+			return nil, errors.New("Options.Use says a number that JSON doesn't have")
+		}
+		method, at, body = http.MethodPost, at+usePath, bytes.NewReader(word)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, at, body)
+	if err != nil {
+		return nil, errURL
+	}
+	if c.opts.Use != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if c.opts.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.opts.Token)
+	}
+	return req, nil
 }
 
 // find is the lever that is meant, if what is said of it can be.

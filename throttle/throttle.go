@@ -8,9 +8,10 @@ package throttle
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
+	mathrand "math/rand/v2"
 	"net/http"
 	"net/url"
 	"strings"
@@ -48,6 +49,13 @@ type Options struct {
 	// HTTPClient is used for all questions, as it is; nil means one of the
 	// package's own.
 	HTTPClient *http.Client
+	// Use says how much of what the lever lets in is in use here, such as how many
+	// users are inside. It is called before each question, and told to "downlink
+	// governor", which adds up what all say: a fall counts from there then, if that
+	// is less than what is allowed, and so is felt at once. All processes of all
+	// programs that ask one governor have it, or none; a gateway's own governor
+	// doesn't take it.
+	Use func() float64
 	// Logger is told when the governor ceases to answer, and when it does again;
 	// nil means that nobody is.
 	Logger *slog.Logger
@@ -84,6 +92,7 @@ type Client struct {
 	// Set at construction.
 	opts  Options
 	http  *http.Client
+	name  string // by which Use is told from that of others
 	began time.Time
 	stop  context.CancelFunc
 	ended chan struct{}
@@ -121,7 +130,7 @@ func New(o Options) (*Client, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	c := &Client{opts: o, http: o.HTTPClient, began: time.Now(), stop: stop, ended: make(chan struct{})}
+	c := &Client{opts: o, http: o.HTTPClient, name: rand.Text(), began: time.Now(), stop: stop, ended: make(chan struct{})}
 	if c.http == nil {
 		c.http = ownClient()
 	}
@@ -178,7 +187,7 @@ func (c *Client) run(ctx context.Context) {
 			wait = min(wait, firstTries)
 		}
 		// Spread, or the instances of a program that were started together ask together.
-		wait = time.Duration(float64(wait) * (0.9 + 0.2*rand.Float64())) //nolint:gosec // no secret
+		wait = time.Duration(float64(wait) * (0.9 + 0.2*mathrand.Float64())) //nolint:gosec // no secret
 		select {
 		case <-ctx.Done():
 			return

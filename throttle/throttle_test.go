@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -237,6 +238,36 @@ func TestSecretsStayOutOfErrors(t *testing.T) {
 		if err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v", what, err)
 		}
+	}
+}
+
+// What is in use is said with each question, under one name.
+func TestUseIsSaid(t *testing.T) {
+	t.Parallel()
+	g := governor(t)
+	bodies := make(chan string, 2)
+	g.do(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if r.Method != http.MethodPost || r.URL.Path != "/v1/governor/use" || r.Header.Get("Content-Type") != "application/json" {
+			t.Errorf("%s %s", r.Method, r.URL)
+		}
+		bodies <- string(body)
+		_, _ = io.WriteString(w, half)
+	})
+	use := 7.0
+	c := ask(t, throttle.Options{URL: g.URL, Refresh: time.Hour, Use: func() float64 { return use }})
+	first := <-bodies
+	use = 8
+	if err := c.Refresh(t.Context()); err != nil || c.Ratio() != 0.5 {
+		t.Fatal(err)
+	}
+	second := <-bodies
+	if !strings.Contains(first, `"use":7,"for_seconds":3600}`) || strings.Replace(first, `"use":7`, `"use":8`, 1) != second {
+		t.Errorf("%s, then %s", first, second)
+	}
+	use = math.NaN()
+	if err := c.Refresh(t.Context()); err == nil || c.Ratio() != 0.5 {
+		t.Errorf("%v", err)
 	}
 }
 

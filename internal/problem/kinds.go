@@ -16,6 +16,7 @@ const (
 	InvalidIdempotency Code = "invalid-idempotency-key"
 	InvalidLimit       Code = "invalid-limit"
 	InvalidSetting     Code = "invalid-setting"
+	InvalidUse         Code = "invalid-use"
 	Unauthorized       Code = "unauthorized"
 	Forbidden          Code = "forbidden"
 	InvalidOrder       Code = "invalid-order"
@@ -42,6 +43,7 @@ const (
 	ShuttingDown       Code = "shutting-down"
 	BackendFull        Code = "back-end-full"
 	TooManyFollowers   Code = "too-many-followers"
+	TooManyCallers     Code = "too-many-callers"
 
 	DeviceUnknown        Code = "device-unknown"
 	DeviceBusy           Code = "device-busy"
@@ -104,6 +106,9 @@ var table = [...]Kind{
 	{InvalidSetting, http.StatusBadRequest, "The governor can't be changed like this",
 		"Correct what the detail names; GET /v1/governor shows all settings in the form in which PATCH takes them. Nothing was changed.",
 		"A PATCH of /v1/governor names a setting, a signal or a lever that there isn't, or a value that it doesn't take; the detail lists all of them. Not one of the request's settings was changed."},
+	{InvalidUse, http.StatusBadRequest, "What a program uses can't be said like this",
+		`Send an object such as {"caller": "game-7f3a", "use": 1200, "for_seconds": 30}.`,
+		"`caller` isn't a name of 1 to 128 bytes, `use` is missing, no number or negative, or `for_seconds` is missing or not between 1 and 3600. What was said before counts."},
 	{InvalidOrder, http.StatusBadRequest, "The order about a device can't be given like this",
 		"Correct what `field` names; docs/protocol.md, Devices, lists the rules.",
 		"The device ID in the path breaks the rules for device IDs, `reason` is too long or holds control characters, or `retry_ms` is out of bounds. Nothing was stored."},
@@ -200,6 +205,9 @@ var table = [...]Kind{
 	{BackendFull, http.StatusServiceUnavailable, "The back end holds as many connections as it may",
 		"Keep connections open and use them again instead of opening one for each request; or give the gateway more file descriptors (ulimit -n), of which the back end has a sixteenth.",
 		"A request on a new connection, while downlink_limit_used{name=\"backend_connections\"} is at downlink_limit, or the process is out of descriptors. Nothing was stored, and the connection is closed. Health is answered all the same. Repeat it after Retry-After seconds."},
+	{TooManyCallers, http.StatusServiceUnavailable, "As many programs say what they use as may",
+		"Let several processes of a program say it as one, or only ask: GET /v1/governor has no such limit.",
+		"governor_callers programs are counted at this governor. What they have said counts; this one's use doesn't."},
 	{TooManyFollowers, http.StatusServiceUnavailable, "As many follow the governor as may",
 		"Repeat the request after Retry-After seconds; or ask GET /v1/governor every few seconds, which has no such limit.",
 		"governor_followers streams of GET /v1/governor/events are open at this gateway. Those go on."},

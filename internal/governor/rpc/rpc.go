@@ -22,6 +22,7 @@ import (
 
 	"downlink/internal/governor"
 	"downlink/internal/governor/rpc/governorv1"
+	"downlink/internal/governor/usage"
 )
 
 // Where the handlers belong. What changes the governor has a path of its own, so
@@ -48,6 +49,8 @@ type Governor interface {
 // Options for a Service.
 type Options struct {
 	Governor Governor
+	// Use holds what programs say that they use.
+	Use *usage.Book
 	// Stay, if set, is asked before a watch begins: whether its connection may be
 	// held. What it says is the answer.
 	Stay func(*http.Request) error
@@ -132,6 +135,22 @@ func (s *Service) GetState(context.Context, *governorv1.GetStateRequest) (*gover
 		return nil, err
 	}
 	return &governorv1.GetStateResponse{State: state}, nil
+}
+
+// Report implements governorv1.GovernorHandler.
+func (s *Service) Report(_ context.Context, r *governorv1.ReportRequest) (*governorv1.ReportResponse, error) {
+	err := s.opts.Use.Say(usage.Word{Caller: r.GetCaller(), Use: r.GetUse(), For: usage.Seconds(r.GetForSeconds())})
+	if errors.Is(err, usage.ErrFull) {
+		return nil, connect.NewError(connect.CodeResourceExhausted, err)
+	}
+	if err != nil {
+		return nil, connect.NewError(connect.CodeInvalidArgument, err)
+	}
+	state, err := s.state()
+	if err != nil {
+		return nil, err
+	}
+	return &governorv1.ReportResponse{State: state}, nil
 }
 
 // Patch implements governorv1.GovernorHandler.

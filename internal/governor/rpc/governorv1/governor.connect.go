@@ -43,6 +43,8 @@ const (
 	GovernorWatchProcedure = "/downlink.governor.v1.Governor/Watch"
 	// GovernorPatchProcedure is the fully-qualified name of the Governor's Patch RPC.
 	GovernorPatchProcedure = "/downlink.governor.v1.Governor/Patch"
+	// GovernorReportProcedure is the fully-qualified name of the Governor's Report RPC.
+	GovernorReportProcedure = "/downlink.governor.v1.Governor/Report"
 )
 
 // GovernorClient is a client for the downlink.governor.v1.Governor service.
@@ -55,6 +57,11 @@ type GovernorClient interface {
 	// Patch changes settings; all of what it names counts at once, or nothing:
 	// INVALID_ARGUMENT lists all that is wrong.
 	Patch(context.Context, *PatchRequest) (*PatchResponse, error)
+	// Report says what a program has in use of what the lever admission lets in, and
+	// asks for the state with the same request. The governor adds up what all of them
+	// say; then a fall counts from what is in use, if that is less than is allowed. All
+	// processes of all programs say it, or none.
+	Report(context.Context, *ReportRequest) (*ReportResponse, error)
 }
 
 // NewGovernorClient constructs a client for the downlink.governor.v1.Governor service. By default,
@@ -87,6 +94,12 @@ func NewGovernorClient(httpClient connect.HTTPClient, baseURL string, opts ...co
 			connect.WithSchema(governorMethods.ByName("Patch")),
 			connect.WithClientOptions(opts...),
 		),
+		report: connect.NewClient[ReportRequest, ReportResponse](
+			httpClient,
+			baseURL+GovernorReportProcedure,
+			connect.WithSchema(governorMethods.ByName("Report")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -95,6 +108,7 @@ type governorClient struct {
 	getState *connect.Client[GetStateRequest, GetStateResponse]
 	watch    *connect.Client[WatchRequest, WatchResponse]
 	patch    *connect.Client[PatchRequest, PatchResponse]
+	report   *connect.Client[ReportRequest, ReportResponse]
 }
 
 // GetState calls downlink.governor.v1.Governor.GetState.
@@ -120,6 +134,15 @@ func (c *governorClient) Patch(ctx context.Context, req *PatchRequest) (*PatchRe
 	return nil, err
 }
 
+// Report calls downlink.governor.v1.Governor.Report.
+func (c *governorClient) Report(ctx context.Context, req *ReportRequest) (*ReportResponse, error) {
+	response, err := c.report.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // GovernorHandler is an implementation of the downlink.governor.v1.Governor service.
 type GovernorHandler interface {
 	// GetState is how all of it stands now.
@@ -130,6 +153,11 @@ type GovernorHandler interface {
 	// Patch changes settings; all of what it names counts at once, or nothing:
 	// INVALID_ARGUMENT lists all that is wrong.
 	Patch(context.Context, *PatchRequest) (*PatchResponse, error)
+	// Report says what a program has in use of what the lever admission lets in, and
+	// asks for the state with the same request. The governor adds up what all of them
+	// say; then a fall counts from what is in use, if that is less than is allowed. All
+	// processes of all programs say it, or none.
+	Report(context.Context, *ReportRequest) (*ReportResponse, error)
 }
 
 // NewGovernorHandler builds an HTTP handler from the service implementation. It returns the path on
@@ -158,6 +186,12 @@ func NewGovernorHandler(svc GovernorHandler, opts ...connect.HandlerOption) (str
 		connect.WithSchema(governorMethods.ByName("Patch")),
 		connect.WithHandlerOptions(opts...),
 	)
+	governorReportHandler := connect.NewUnaryHandlerSimple(
+		GovernorReportProcedure,
+		svc.Report,
+		connect.WithSchema(governorMethods.ByName("Report")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/downlink.governor.v1.Governor/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case GovernorGetStateProcedure:
@@ -166,6 +200,8 @@ func NewGovernorHandler(svc GovernorHandler, opts ...connect.HandlerOption) (str
 			governorWatchHandler.ServeHTTP(w, r)
 		case GovernorPatchProcedure:
 			governorPatchHandler.ServeHTTP(w, r)
+		case GovernorReportProcedure:
+			governorReportHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -185,4 +221,8 @@ func (UnimplementedGovernorHandler) Watch(context.Context, *WatchRequest, *conne
 
 func (UnimplementedGovernorHandler) Patch(context.Context, *PatchRequest) (*PatchResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("downlink.governor.v1.Governor.Patch is not implemented"))
+}
+
+func (UnimplementedGovernorHandler) Report(context.Context, *ReportRequest) (*ReportResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("downlink.governor.v1.Governor.Report is not implemented"))
 }

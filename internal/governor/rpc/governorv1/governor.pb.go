@@ -197,6 +197,112 @@ func (x *WatchResponse) GetChanges() []*Change {
 	return nil
 }
 
+type ReportRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Another one for each process: 1 to 128 bytes.
+	Caller string  `protobuf:"bytes,1,opt,name=caller,proto3" json:"caller,omitempty"`
+	Use    float64 `protobuf:"fixed64,2,opt,name=use,proto3" json:"use,omitempty"`
+	// How long that counts unless it is said again: 1 to 3600.
+	ForSeconds    float64 `protobuf:"fixed64,3,opt,name=for_seconds,proto3" json:"for_seconds,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportRequest) Reset() {
+	*x = ReportRequest{}
+	mi := &file_governor_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportRequest) ProtoMessage() {}
+
+func (x *ReportRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_governor_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
+func (*ReportRequest) Descriptor() ([]byte, []int) {
+	return file_governor_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ReportRequest) GetCaller() string {
+	if x != nil {
+		return x.Caller
+	}
+	return ""
+}
+
+func (x *ReportRequest) GetUse() float64 {
+	if x != nil {
+		return x.Use
+	}
+	return 0
+}
+
+func (x *ReportRequest) GetForSeconds() float64 {
+	if x != nil {
+		return x.ForSeconds
+	}
+	return 0
+}
+
+type ReportResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	State         *State                 `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportResponse) Reset() {
+	*x = ReportResponse{}
+	mi := &file_governor_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportResponse) ProtoMessage() {}
+
+func (x *ReportResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_governor_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportResponse.ProtoReflect.Descriptor instead.
+func (*ReportResponse) Descriptor() ([]byte, []int) {
+	return file_governor_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ReportResponse) GetState() *State {
+	if x != nil {
+		return x.State
+	}
+	return nil
+}
+
 type PatchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What is to change, in the form of the settings: {"step": 0.2, "signals":
@@ -208,7 +314,7 @@ type PatchRequest struct {
 
 func (x *PatchRequest) Reset() {
 	*x = PatchRequest{}
-	mi := &file_governor_proto_msgTypes[4]
+	mi := &file_governor_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -220,7 +326,7 @@ func (x *PatchRequest) String() string {
 func (*PatchRequest) ProtoMessage() {}
 
 func (x *PatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_governor_proto_msgTypes[4]
+	mi := &file_governor_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -233,7 +339,7 @@ func (x *PatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PatchRequest.ProtoReflect.Descriptor instead.
 func (*PatchRequest) Descriptor() ([]byte, []int) {
-	return file_governor_proto_rawDescGZIP(), []int{4}
+	return file_governor_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *PatchRequest) GetSettings() *structpb.Struct {
@@ -253,7 +359,7 @@ type PatchResponse struct {
 
 func (x *PatchResponse) Reset() {
 	*x = PatchResponse{}
-	mi := &file_governor_proto_msgTypes[5]
+	mi := &file_governor_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -265,7 +371,7 @@ func (x *PatchResponse) String() string {
 func (*PatchResponse) ProtoMessage() {}
 
 func (x *PatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_governor_proto_msgTypes[5]
+	mi := &file_governor_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -278,7 +384,7 @@ func (x *PatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PatchResponse.ProtoReflect.Descriptor instead.
 func (*PatchResponse) Descriptor() ([]byte, []int) {
-	return file_governor_proto_rawDescGZIP(), []int{5}
+	return file_governor_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *PatchResponse) GetSettings() *structpb.Struct {
@@ -300,7 +406,7 @@ type State struct {
 
 func (x *State) Reset() {
 	*x = State{}
-	mi := &file_governor_proto_msgTypes[6]
+	mi := &file_governor_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -312,7 +418,7 @@ func (x *State) String() string {
 func (*State) ProtoMessage() {}
 
 func (x *State) ProtoReflect() protoreflect.Message {
-	mi := &file_governor_proto_msgTypes[6]
+	mi := &file_governor_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -325,7 +431,7 @@ func (x *State) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use State.ProtoReflect.Descriptor instead.
 func (*State) Descriptor() ([]byte, []int) {
-	return file_governor_proto_rawDescGZIP(), []int{6}
+	return file_governor_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *State) GetOn() bool {
@@ -381,7 +487,7 @@ type Lever struct {
 
 func (x *Lever) Reset() {
 	*x = Lever{}
-	mi := &file_governor_proto_msgTypes[7]
+	mi := &file_governor_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -393,7 +499,7 @@ func (x *Lever) String() string {
 func (*Lever) ProtoMessage() {}
 
 func (x *Lever) ProtoReflect() protoreflect.Message {
-	mi := &file_governor_proto_msgTypes[7]
+	mi := &file_governor_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -406,7 +512,7 @@ func (x *Lever) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lever.ProtoReflect.Descriptor instead.
 func (*Lever) Descriptor() ([]byte, []int) {
-	return file_governor_proto_rawDescGZIP(), []int{7}
+	return file_governor_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Lever) GetName() string {
@@ -511,7 +617,7 @@ type Signal struct {
 
 func (x *Signal) Reset() {
 	*x = Signal{}
-	mi := &file_governor_proto_msgTypes[8]
+	mi := &file_governor_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -523,7 +629,7 @@ func (x *Signal) String() string {
 func (*Signal) ProtoMessage() {}
 
 func (x *Signal) ProtoReflect() protoreflect.Message {
-	mi := &file_governor_proto_msgTypes[8]
+	mi := &file_governor_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -536,7 +642,7 @@ func (x *Signal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signal.ProtoReflect.Descriptor instead.
 func (*Signal) Descriptor() ([]byte, []int) {
-	return file_governor_proto_rawDescGZIP(), []int{8}
+	return file_governor_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Signal) GetName() string {
@@ -677,7 +783,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_governor_proto_msgTypes[9]
+	mi := &file_governor_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -689,7 +795,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_governor_proto_msgTypes[9]
+	mi := &file_governor_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -702,7 +808,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_governor_proto_rawDescGZIP(), []int{9}
+	return file_governor_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Change) GetNumber() uint64 {
@@ -786,7 +892,13 @@ const file_governor_proto_rawDesc = "" +
 	"\fWatchRequest\"z\n" +
 	"\rWatchResponse\x121\n" +
 	"\x05state\x18\x01 \x01(\v2\x1b.downlink.governor.v1.StateR\x05state\x126\n" +
-	"\achanges\x18\x02 \x03(\v2\x1c.downlink.governor.v1.ChangeR\achanges\"C\n" +
+	"\achanges\x18\x02 \x03(\v2\x1c.downlink.governor.v1.ChangeR\achanges\"[\n" +
+	"\rReportRequest\x12\x16\n" +
+	"\x06caller\x18\x01 \x01(\tR\x06caller\x12\x10\n" +
+	"\x03use\x18\x02 \x01(\x01R\x03use\x12 \n" +
+	"\vfor_seconds\x18\x03 \x01(\x01R\vfor_seconds\"C\n" +
+	"\x0eReportResponse\x121\n" +
+	"\x05state\x18\x01 \x01(\v2\x1b.downlink.governor.v1.StateR\x05state\"C\n" +
 	"\fPatchRequest\x123\n" +
 	"\bsettings\x18\x01 \x01(\v2\x17.google.protobuf.StructR\bsettings\"D\n" +
 	"\rPatchResponse\x123\n" +
@@ -847,11 +959,12 @@ const file_governor_proto_rawDesc = "" +
 	"\x03why\x18\n" +
 	" \x01(\tR\x03whyB\n" +
 	"\n" +
-	"\b_maximum2\x90\x02\n" +
+	"\b_maximum2\xe5\x02\n" +
 	"\bGovernor\x12^\n" +
 	"\bGetState\x12%.downlink.governor.v1.GetStateRequest\x1a&.downlink.governor.v1.GetStateResponse\"\x03\x90\x02\x01\x12R\n" +
 	"\x05Watch\x12\".downlink.governor.v1.WatchRequest\x1a#.downlink.governor.v1.WatchResponse0\x01\x12P\n" +
-	"\x05Patch\x12\".downlink.governor.v1.PatchRequest\x1a#.downlink.governor.v1.PatchResponseB+Z)downlink/internal/governor/rpc/governorv1b\x06proto3"
+	"\x05Patch\x12\".downlink.governor.v1.PatchRequest\x1a#.downlink.governor.v1.PatchResponse\x12S\n" +
+	"\x06Report\x12#.downlink.governor.v1.ReportRequest\x1a$.downlink.governor.v1.ReportResponseB+Z)downlink/internal/governor/rpc/governorv1b\x06proto3"
 
 var (
 	file_governor_proto_rawDescOnce sync.Once
@@ -865,43 +978,48 @@ func file_governor_proto_rawDescGZIP() []byte {
 	return file_governor_proto_rawDescData
 }
 
-var file_governor_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_governor_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_governor_proto_goTypes = []any{
 	(*GetStateRequest)(nil),       // 0: downlink.governor.v1.GetStateRequest
 	(*GetStateResponse)(nil),      // 1: downlink.governor.v1.GetStateResponse
 	(*WatchRequest)(nil),          // 2: downlink.governor.v1.WatchRequest
 	(*WatchResponse)(nil),         // 3: downlink.governor.v1.WatchResponse
-	(*PatchRequest)(nil),          // 4: downlink.governor.v1.PatchRequest
-	(*PatchResponse)(nil),         // 5: downlink.governor.v1.PatchResponse
-	(*State)(nil),                 // 6: downlink.governor.v1.State
-	(*Lever)(nil),                 // 7: downlink.governor.v1.Lever
-	(*Signal)(nil),                // 8: downlink.governor.v1.Signal
-	(*Change)(nil),                // 9: downlink.governor.v1.Change
-	(*structpb.Struct)(nil),       // 10: google.protobuf.Struct
-	(*timestamppb.Timestamp)(nil), // 11: google.protobuf.Timestamp
+	(*ReportRequest)(nil),         // 4: downlink.governor.v1.ReportRequest
+	(*ReportResponse)(nil),        // 5: downlink.governor.v1.ReportResponse
+	(*PatchRequest)(nil),          // 6: downlink.governor.v1.PatchRequest
+	(*PatchResponse)(nil),         // 7: downlink.governor.v1.PatchResponse
+	(*State)(nil),                 // 8: downlink.governor.v1.State
+	(*Lever)(nil),                 // 9: downlink.governor.v1.Lever
+	(*Signal)(nil),                // 10: downlink.governor.v1.Signal
+	(*Change)(nil),                // 11: downlink.governor.v1.Change
+	(*structpb.Struct)(nil),       // 12: google.protobuf.Struct
+	(*timestamppb.Timestamp)(nil), // 13: google.protobuf.Timestamp
 }
 var file_governor_proto_depIdxs = []int32{
-	6,  // 0: downlink.governor.v1.GetStateResponse.state:type_name -> downlink.governor.v1.State
-	6,  // 1: downlink.governor.v1.WatchResponse.state:type_name -> downlink.governor.v1.State
-	9,  // 2: downlink.governor.v1.WatchResponse.changes:type_name -> downlink.governor.v1.Change
-	10, // 3: downlink.governor.v1.PatchRequest.settings:type_name -> google.protobuf.Struct
-	10, // 4: downlink.governor.v1.PatchResponse.settings:type_name -> google.protobuf.Struct
-	7,  // 5: downlink.governor.v1.State.levers:type_name -> downlink.governor.v1.Lever
-	8,  // 6: downlink.governor.v1.State.signals:type_name -> downlink.governor.v1.Signal
-	10, // 7: downlink.governor.v1.State.settings:type_name -> google.protobuf.Struct
-	11, // 8: downlink.governor.v1.Lever.since:type_name -> google.protobuf.Timestamp
-	11, // 9: downlink.governor.v1.Change.at:type_name -> google.protobuf.Timestamp
-	0,  // 10: downlink.governor.v1.Governor.GetState:input_type -> downlink.governor.v1.GetStateRequest
-	2,  // 11: downlink.governor.v1.Governor.Watch:input_type -> downlink.governor.v1.WatchRequest
-	4,  // 12: downlink.governor.v1.Governor.Patch:input_type -> downlink.governor.v1.PatchRequest
-	1,  // 13: downlink.governor.v1.Governor.GetState:output_type -> downlink.governor.v1.GetStateResponse
-	3,  // 14: downlink.governor.v1.Governor.Watch:output_type -> downlink.governor.v1.WatchResponse
-	5,  // 15: downlink.governor.v1.Governor.Patch:output_type -> downlink.governor.v1.PatchResponse
-	13, // [13:16] is the sub-list for method output_type
-	10, // [10:13] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	8,  // 0: downlink.governor.v1.GetStateResponse.state:type_name -> downlink.governor.v1.State
+	8,  // 1: downlink.governor.v1.WatchResponse.state:type_name -> downlink.governor.v1.State
+	11, // 2: downlink.governor.v1.WatchResponse.changes:type_name -> downlink.governor.v1.Change
+	8,  // 3: downlink.governor.v1.ReportResponse.state:type_name -> downlink.governor.v1.State
+	12, // 4: downlink.governor.v1.PatchRequest.settings:type_name -> google.protobuf.Struct
+	12, // 5: downlink.governor.v1.PatchResponse.settings:type_name -> google.protobuf.Struct
+	9,  // 6: downlink.governor.v1.State.levers:type_name -> downlink.governor.v1.Lever
+	10, // 7: downlink.governor.v1.State.signals:type_name -> downlink.governor.v1.Signal
+	12, // 8: downlink.governor.v1.State.settings:type_name -> google.protobuf.Struct
+	13, // 9: downlink.governor.v1.Lever.since:type_name -> google.protobuf.Timestamp
+	13, // 10: downlink.governor.v1.Change.at:type_name -> google.protobuf.Timestamp
+	0,  // 11: downlink.governor.v1.Governor.GetState:input_type -> downlink.governor.v1.GetStateRequest
+	2,  // 12: downlink.governor.v1.Governor.Watch:input_type -> downlink.governor.v1.WatchRequest
+	6,  // 13: downlink.governor.v1.Governor.Patch:input_type -> downlink.governor.v1.PatchRequest
+	4,  // 14: downlink.governor.v1.Governor.Report:input_type -> downlink.governor.v1.ReportRequest
+	1,  // 15: downlink.governor.v1.Governor.GetState:output_type -> downlink.governor.v1.GetStateResponse
+	3,  // 16: downlink.governor.v1.Governor.Watch:output_type -> downlink.governor.v1.WatchResponse
+	7,  // 17: downlink.governor.v1.Governor.Patch:output_type -> downlink.governor.v1.PatchResponse
+	5,  // 18: downlink.governor.v1.Governor.Report:output_type -> downlink.governor.v1.ReportResponse
+	15, // [15:19] is the sub-list for method output_type
+	11, // [11:15] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_governor_proto_init() }
@@ -909,16 +1027,16 @@ func file_governor_proto_init() {
 	if File_governor_proto != nil {
 		return
 	}
-	file_governor_proto_msgTypes[7].OneofWrappers = []any{}
-	file_governor_proto_msgTypes[8].OneofWrappers = []any{}
 	file_governor_proto_msgTypes[9].OneofWrappers = []any{}
+	file_governor_proto_msgTypes[10].OneofWrappers = []any{}
+	file_governor_proto_msgTypes[11].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_governor_proto_rawDesc), len(file_governor_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   10,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
