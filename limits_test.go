@@ -61,7 +61,7 @@ func TestLimitsAreDefined(t *testing.T) {
 }
 
 // capping is how a constant that caps something is called.
-var capping = regexp.MustCompile(`(?i)^(max|most|largest)|(max|most|limit|batch|queued|budget|bytes|buffer|entries|commands|lines|questions|targets|shards|laps)$|keptback`)
+var capping = regexp.MustCompile(`(?i)^(max|most|largest|longest)|(max|most|limit|batch|queued|pending|remembered|budget|bytes|buffer|entries|commands|lines|questions|targets|shards|laps)$|keptback`)
 
 // notLimits are constants that are called so and cap nothing that anybody could
 // run into: where, and why.
@@ -80,6 +80,7 @@ var notLimits = map[string]string{
 	"frame.maxIDBytes":        "how long an ID can be",
 	"frame.most":              "the longest time that the wire's number holds",
 	"limits.most":             "cuts a text in an error message",
+	"lease.longestName":       "the range of the setting member",
 	"plan.maxDevices":         "bounds a sum on paper, far over what makes sense",
 	"plan.maxMembers":         "bounds a sum on paper, far over what makes sense",
 	"plan.maxShards":          "bounds a sum on paper, far over what makes sense",
@@ -97,6 +98,7 @@ var notLimits = map[string]string{
 	"redislog.sweepBytes":     "a step of the sweep, which the next one follows",
 	"redislog.sweepEntries":   "a step of the sweep, which the next one follows",
 	"strictjson.most":         "cuts a text in an error message",
+	"governor.most":           "likewise",
 	"server.keptBuffer":       "what a connection keeps for the next request",
 	"server.maxHandOver":      "how often something is tried again that is refused otherwise",
 	"shard.encodedBytes":      "what a message costs in memory",

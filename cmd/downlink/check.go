@@ -70,7 +70,7 @@ func (c *checkCmd) files(loader *config.Loader) (warnings []string, err error) {
 	if c.For == config.Governor {
 		o := governorOptions(&c.Config, "")
 		o.Logger = slog.New(slog.DiscardHandler)
-		return gateway.CheckFiles(o)
+		return gateway.CheckSidecarFiles(o)
 	}
 	d, err := dialOptions(&c.Config)
 	if err != nil {

@@ -55,6 +55,7 @@ func (c *dialRunCmd) Run(loader *config.Loader, io console) error {
 	o := options(&c.Config, version, logger)
 	settings := startLive(loader, &c.Config, logger.With("part", "config"))
 	o.Limits, o.Reread, o.Hangup, o.Hurry = settings.limits, settings.reread(), heeded.hangup, hurry
+	o.Governed = settings.governed.Load
 	var g *gateway.Dialler
 	o.Started = func() { greetDialler(io.out, &c.Config, version, g.BackendAddr()) }
 	d, err := dialOptions(&c.Config)

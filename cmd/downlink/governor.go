@@ -64,7 +64,7 @@ func governorOptions(c *config.Config, version string) gateway.Options {
 	return gateway.Options{
 		Backend: all.Backend, BackendListen: c.GovernorListen,
 		ReadHeaderTimeout: all.ReadHeaderTimeout, ShutdownTimeout: all.ShutdownTimeout, WriteTimeout: all.WriteTimeout,
-		Log: all.Log, SweepInterval: all.SweepInterval, Version: version,
+		Log: all.Log, GovernorFile: all.GovernorFile, SweepInterval: all.SweepInterval, Version: version,
 	}
 }
 

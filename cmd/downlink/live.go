@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"downlink/internal/config"
@@ -11,14 +12,16 @@ import (
 )
 
 // live is the configuration of a running gateway: its file is read again and
-// again, and what it says of limits counts at once. Used by one goroutine at a
-// time.
+// again, and what it says of limits, and whether there is a governor, counts at once.
+// Used by one goroutine at a time.
 type live struct {
 	loader *config.Loader // of the values that count or will after a restart
 	now    *config.Config
 	start  *config.Config // what the gateway was started with
 	limits *limits.Registry
 	logger *slog.Logger
+
+	governed atomic.Bool // for everybody
 
 	file    limits.File
 	restart []string // said already
@@ -32,6 +35,7 @@ func startLive(loader *config.Loader, c *config.Config, logger *slog.Logger) *li
 		file:   limits.File{Path: loader.Path(), Read: time.Now()},
 	}
 	l.limits.ReadFile(l.file)
+	l.governed.Store(c.Governor != "off")
 	return l
 }
 
@@ -57,6 +61,7 @@ func (l *live) load() (changed bool, err error) {
 	}
 	changed = len(changes) > 0 || *now != *l.now
 	l.loader, l.now = loader, now
+	l.governed.Store(now.Governor != "off")
 	if changed {
 		l.file.Read = time.Now()
 	}

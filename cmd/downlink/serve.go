@@ -27,7 +27,7 @@ func serve(loader *config.Loader, c *config.Config, version string, io console, 
 	o := options(c, version, logger)
 	settings := startLive(loader, c, logger.With("part", "config"))
 	o.Limits, o.Reread, o.Hangup = settings.limits, settings.reread(), heeded.hangup
-	o.Hurry = hurry
+	o.Hurry, o.Governed = hurry, settings.governed.Load
 	var g *gateway.Gateway
 	o.Started = func() { greet(io.out, c, version, g.DeviceAddr(), g.BackendAddr()) }
 	var err error
@@ -59,7 +59,7 @@ func options(c *config.Config, version string, logger *slog.Logger) gateway.Opti
 	return gateway.Options{
 		Identity:          identity(c),
 		Backend:           backendOptions(c),
-		Ungoverned:        c.Governor == "off",
+		GovernorFile:      c.GovernorFile,
 		ShedAfter:         c.ShedAfter,
 		Origins:           c.Origins.Items(),
 		Certificate:       gateway.CertFiles{Cert: c.TLSCert, Key: c.TLSKey, NoHTTP2: c.HTTP1},

@@ -221,6 +221,7 @@ func (c *Config) checkFiles(add func(name, reason string)) {
 	checkFile("device_tokens_file", c.DeviceTokens)
 	checkFile("tls_client_ca_file", c.ClientCAs)
 	checkFile("tls_client_crl_file", c.ClientCRLs)
+	checkFile("governor_file", c.GovernorFile)
 	checkFile("ticket_secret_file", c.TicketSecret)
 	checkFile("publishers_file", c.Publishers)
 	checkFile("backend_jwt_hmac_secret_file", c.BackendSecret)

@@ -25,6 +25,7 @@ type Key struct {
 	Secret  bool   // its value may hold a password
 	Shown   bool   // it is a URL, or several, that may be shown unless there is room for a password
 	Limit   string // how it is changed, if it caps something: running or restart
+	Running bool   // it is changed while a program runs, without being a limit
 
 	field int // index in Config
 }
@@ -70,6 +71,7 @@ func Keys() []Key {
 			Secret:  f.Tag.Get("secret") != "",
 			Shown:   f.Tag.Get("shown") != "",
 			Limit:   f.Tag.Get("limit"),
+			Running: f.Tag.Get("change") == "running",
 			field:   i,
 		}
 		if f.Type.Kind() == reflect.Bool {

@@ -43,12 +43,12 @@ func (l *Loader) Reread(c *Config) (*Loader, *Config, error) {
 }
 
 // Differences names the settings that two configurations have differently and
-// that are no limits, in the order of Config.
+// that count after a restart only, limits aside, in the order of Config.
 func Differences(a, b *Config) []string {
 	var names []string
 	for _, key := range Keys() {
 		before, now := reflect.ValueOf(a).Elem().Field(key.field), reflect.ValueOf(b).Elem().Field(key.field)
-		if key.Limit == "" && !before.Equal(now) {
+		if key.Limit == "" && !key.Running && !before.Equal(now) {
 			names = append(names, key.Name)
 		}
 	}

@@ -136,6 +136,7 @@ func TestDifferencesAreSettingsThatAreNoLimits(t *testing.T) {
 	b.Keepalive++
 	b.Streams++
 	b.AllowEvict = true
+	b.Governor = "off"
 	if got := config.Differences(a, &b); !slices.Equal(got, []string{"allow_eviction", "keepalive"}) {
 		t.Errorf("%v", got)
 	}

@@ -15,6 +15,8 @@ import (
 	"downlink/internal/backoff"
 	"downlink/internal/eventlog"
 	"downlink/internal/governor/api"
+	"downlink/internal/governor/kafkalag"
+	"downlink/internal/governor/settingsfile"
 	"downlink/internal/metrics"
 	"downlink/internal/problem"
 	"downlink/internal/revoked"
@@ -35,7 +37,9 @@ type base struct {
 	dials    func(device string, shard int) string // who is to dial it; nil: devices connect
 	backend  *server.Server
 
-	governing *api.Handlers // of the flow's governor
+	governing *api.Handlers      // of the flow's governor
+	settings  *settingsfile.File // of that governor
+	kafka     *kafkalag.Slot     // a signal of it
 
 	flow   atomic.Pointer[flow] // nil until the log has been reached
 	failed chan error           // what a part of the flow can't go on from

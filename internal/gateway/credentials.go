@@ -73,6 +73,8 @@ const (
 	backendTLSSource = "backend_tls"
 	ticketSource     = "tickets"
 
+	governorSource = "governor"
+
 	dialledSource = "dialled_devices" // what is shown to devices that are dialled, and who vouches for them
 )
 
@@ -93,10 +95,15 @@ type credentials struct {
 // what is to be read again beside them.
 func openCredentials(o Options, m instruments, more ...reload.Source) (*credentials, error) {
 	c := &credentials{noHTTP2: o.Certificate.NoHTTP2, log: o.Logger.With("part", "auth")}
-	sources, err := c.openIdentity(o, m)
+	var sources []reload.Source
+	if o.Reread != nil { // first: others ask what it says
+		sources = append(sources, reload.Source{Name: configSource, Load: o.Reread})
+	}
+	ofDevices, err := c.openIdentity(o, m)
 	if err != nil {
 		return nil, err
 	}
+	sources = append(sources, ofDevices...)
 	if o.Certificate.Cert != "" {
 		if c.pair, err = certs.Open(o.Certificate.Cert, o.Certificate.Key, m.certs); err != nil {
 			return nil, fmt.Errorf("the certificate of the devices' port: %w", err)
@@ -113,9 +120,6 @@ func openCredentials(o Options, m instruments, more ...reload.Source) (*credenti
 		return nil, err
 	}
 	sources = append(append(sources, ofPages...), more...)
-	if o.Reread != nil {
-		sources = append(sources, reload.Source{Name: configSource, Load: o.Reread})
-	}
 	c.watcher = reload.New(reload.Options{
 		Sources: sources, Hangup: o.Hangup, Interval: o.ReloadInterval, Metrics: m.reload, Logger: o.Logger.With("part", "reload"),
 	})
@@ -179,7 +183,16 @@ func (c *credentials) onChange(end func()) {
 // CheckFiles reads every file of keys and certificates that the options name:
 // what would keep the gateway from starting, and what is likely to be regretted.
 func CheckFiles(o Options) (warnings []string, err error) {
-	c, err := openCredentials(o, newInstruments(prometheus.NewRegistry()))
+	g := &Gateway{base: base{opts: o}}
+	if _, err := g.openFlowSettings(g.signals(g.foreseen())); err != nil {
+		return nil, err
+	}
+	return g.checkFiles()
+}
+
+// checkFiles reads the files that every program may have.
+func (g *base) checkFiles() (warnings []string, err error) {
+	c, err := openCredentials(g.opts, newInstruments(prometheus.NewRegistry()))
 	if err != nil {
 		return nil, err
 	}

@@ -131,9 +131,8 @@ func CheckDialFiles(o Options, d DialOptions) (warnings []string, err error) {
 		return nil, err
 	}
 	defer g.closeDevices()
-	c, err := openCredentials(o, g.metrics)
-	if err != nil {
+	if _, err := g.openFlowSettings(g.signals(g.foreseen())); err != nil {
 		return nil, err
 	}
-	return c.troubles(), nil
+	return g.checkFiles()
 }

@@ -96,7 +96,11 @@ func NewDialler(o Options, d DialOptions) (*Dialler, error) {
 	if err := g.openDevices(); err != nil {
 		return nil, err
 	}
-	if g.identity, err = openCredentials(o, g.metrics, reload.Source{Name: dialledSource, Load: g.egress.Load}); err != nil {
+	governs, err := g.openFlowSettings(g.signals(g.foreseen()))
+	if err != nil {
+		return nil, err
+	}
+	if g.identity, err = openCredentials(o, g.metrics, governs, reload.Source{Name: dialledSource, Load: g.egress.Load}); err != nil {
 		return nil, err
 	}
 	fdtable.Grow(devices.process)
@@ -207,7 +211,7 @@ func (g *Dialler) run(ctx context.Context) error {
 // startFlow makes the parts between the log and whoever owns devices.
 func (g *Dialler) startFlow(log eventlog.Log, lists *revoked.Set) (f *flow, err error) {
 	f = newFlow(g.opts, g.levers, nil, log, lists, g.identity, g.metrics, g.registry)
-	if f.governor, err = g.govern(f, g.signals(f), g.leversOf(f)); err != nil {
+	if f.governor, err = g.govern(g.signals(f), g.leversOf(f)); err != nil {
 		return nil, err
 	}
 	f.run(g.failed, append(f.parts, f.governor.Run)...)
@@ -230,6 +234,7 @@ func (g *Dialler) stop() {
 	if f := g.flow.Load(); f != nil {
 		f.stop(g.opts.Logger)
 	}
+	g.settings.Close()
 	g.closeDevices()
 }
 

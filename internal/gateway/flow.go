@@ -64,7 +64,7 @@ func (g *Gateway) startFlow(log eventlog.Log, lists *revoked.Set) (*flow, error)
 	}
 	f := newFlow(o, g.levers, o.Limits.Value(deviceStreams), log, lists, c, g.metrics, g.registry)
 	f.driver, f.out, f.window = driver, g.out, o.Log.Window
-	if f.governor, err = g.govern(f, g.signals(f), g.leversOf(f)); err != nil {
+	if f.governor, err = g.govern(g.signals(f), g.leversOf(f)); err != nil {
 		driver.Close(context.Background())
 		return nil, err
 	}

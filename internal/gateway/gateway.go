@@ -63,8 +63,11 @@ type Options struct {
 	Drain DrainOptions
 	Hurry <-chan struct{}
 
-	// Ungoverned leaves every limit as it is configured, whatever is measured.
-	Ungoverned bool
+	// GovernorFile holds the governor's settings; empty: there is none. Governed says
+	// whether it moves anything, whatever the file says, and is asked each time that
+	// files are read; nil: it does.
+	GovernorFile string
+	Governed     func() bool
 	// ShedAfter is how long a stream must have been here before the limit
 	// governor_shed_rate lets it go.
 	ShedAfter time.Duration
@@ -97,8 +100,11 @@ func New(o Options) (*Gateway, error) {
 	g := new(Gateway)
 	g.prepare(o)
 	g.ready, g.address = g.Ready, func() string { return g.DeviceAddr().String() }
-	var err error
-	if g.identity, err = openCredentials(o, g.metrics); err != nil {
+	governs, err := g.openFlowSettings(g.signals(g.foreseen()))
+	if err != nil {
+		return nil, err
+	}
+	if g.identity, err = openCredentials(o, g.metrics, governs); err != nil {
 		return nil, err
 	}
 	g.out = newExits(o, g.instance, g.metrics)
@@ -229,6 +235,7 @@ func (g *Gateway) stop() {
 		f.driver.Close(ctx)
 		f.stop(g.opts.Logger)
 	}
+	g.settings.Close()
 }
 
 // Ready reports whether devices can be served, and if not, why.

@@ -5,18 +5,63 @@ import (
 
 	"downlink/internal/door"
 	"downlink/internal/event"
+	"downlink/internal/eventlog"
 	"downlink/internal/governor"
+	"downlink/internal/governor/kafkalag"
 	"downlink/internal/governor/probes"
+	"downlink/internal/governor/settingsfile"
+	"downlink/internal/reload"
 )
 
-// govern makes a flow's governor, for a gateway and for a dialler.
-func (g *base) govern(f *flow, signals []governor.Signal, levers []governor.Lever) (*governor.Governor, error) {
-	settings := governor.Defaults(signals)
-	settings.On = !g.opts.Ungoverned
-	return governor.New(governor.Options{
-		Signals: signals, Settings: settings, Levers: levers,
+// govern makes a program's governor, once openSettings has read what governs it.
+func (g *base) govern(signals []governor.Signal, levers []governor.Lever) (*governor.Governor, error) {
+	signals = append(signals, g.kafka.Signal())
+	law, err := governor.New(governor.Options{
+		Signals: signals, Settings: governor.Defaults(signals), Levers: levers,
 		Metrics: g.metrics.governor, Logger: g.opts.Logger.With("part", "governor"),
 	})
+	if err != nil {
+		return nil, err
+	}
+	return law, g.settings.Govern(law)
+}
+
+// openSettings reads the governor's file, so that a wrong one is known at once.
+// signals are those that there will be, beside Kafka's.
+func (g *base) openSettings(signals []governor.Signal, levers []string, elsewhere map[string]string) (reload.Source, error) {
+	g.kafka = new(kafkalag.Slot)
+	var err error
+	g.settings, err = settingsfile.Open(settingsfile.Options{
+		Path: g.opts.GovernorFile, On: g.opts.Governed, Elsewhere: elsewhere, Kafka: g.kafka,
+		Signals: append(signals, g.kafka.Signal()), Levers: levers,
+	})
+	return reload.Source{Name: governorSource, Load: g.settings.Load}, err
+}
+
+// openFlowSettings is openSettings for a gateway or a dialler.
+func (g *base) openFlowSettings(signals []governor.Signal) (reload.Source, error) {
+	return g.openSettings(signals, []string{governor.Admission, governor.Publish}, map[string]string{
+		"floor": "is the limit " + governorFloor + " here: set it in the configuration, in percent",
+	})
+}
+
+// foreseen is a flow of which only the kind of its log is known: enough to say
+// which signals there will be.
+func (g *base) foreseen() *flow {
+	if g.opts.Log.embedded() {
+		return new(flow)
+	}
+	return &flow{log: struct {
+		eventlog.Log
+		probes.Servers
+	}{}}
+}
+
+// Signals are those that a gateway with its log in Redis has by itself, for
+// whoever describes them: they can't be read.
+func Signals() []governor.Signal {
+	g := new(Gateway)
+	return append(g.signals(g.foreseen()), new(kafkalag.Slot).Signal())
 }
 
 // signals are what a gateway measures: beside what a dialler does, how devices

@@ -14,7 +14,6 @@ import (
 	"downlink/internal/eventlog/filelog"
 	"downlink/internal/eventlog/redislog"
 	"downlink/internal/governor"
-	"downlink/internal/governor/probes"
 	"downlink/internal/jwt"
 	"downlink/internal/lobby"
 	"downlink/internal/metrics"
@@ -79,7 +78,7 @@ func newInstruments(reg prometheus.Registerer) instruments {
 		auth:    auth.NewMetrics(reg),
 		jwt:     jwt.NewMetrics(reg),
 		certs:   certs.NewMetrics(reg),
-		reload:  reload.NewMetrics(reg, tlsSource, jwtSource, tokensSource, clientSource, configSource, publishersSource, backendJWTSource, backendTLSSource, ticketSource, dialledSource),
+		reload:  reload.NewMetrics(reg, tlsSource, jwtSource, tokensSource, clientSource, configSource, publishersSource, backendJWTSource, backendTLSSource, ticketSource, dialledSource, governorSource),
 		access:  access.NewMetrics(reg),
 		ticket:  ticket.NewMetrics(reg),
 		drain:   drain.NewMetrics(reg),
@@ -105,14 +104,4 @@ func Metrics(o Options) prometheus.Gatherer {
 		panic(err) // the defaults aren't allowed: every gateway would fail
 	}
 	return reg
-}
-
-// Signals are those that a gateway with its log in Redis has by itself, for
-// whoever describes them: they can't be read.
-func Signals() []governor.Signal {
-	anyLog := struct {
-		eventlog.Log
-		probes.Servers
-	}{}
-	return new(Gateway).signals(&flow{log: anyLog})
 }

@@ -52,11 +52,14 @@ func NewSidecar(o Options) (*Sidecar, error) {
 	g.opts, g.registry = o, metrics.NewRegistry(metrics.ReadBuild(o.Version))
 	g.metrics = sidecarInstruments(g.registry)
 	g.ready = g.Ready
-	var err error
-	if g.identity, err = openCredentials(o, g.metrics); err != nil {
+	governs, err := g.openOwnSettings()
+	if err != nil {
 		return nil, err
 	}
-	if g.law, err = g.govern(nil, g.signals(), g.levers()); err != nil {
+	if g.identity, err = openCredentials(o, g.metrics, governs); err != nil {
+		return nil, err
+	}
+	if g.law, err = g.govern(g.signals(), g.levers()); err != nil {
 		return nil, err
 	}
 	g.pages = api.New(api.Options{Governor: func() *governor.Governor { return g.law }, Stay: stay, Logger: o.Logger.With("part", "governor")})
@@ -78,11 +81,24 @@ func NewSidecar(o Options) (*Sidecar, error) {
 	return g, err
 }
 
+// CheckSidecarFiles is CheckFiles for a governor for other programs.
+func CheckSidecarFiles(o Options) (warnings []string, err error) {
+	g := &Sidecar{base: base{opts: o}}
+	if _, err := g.openOwnSettings(); err != nil {
+		return nil, err
+	}
+	return g.checkFiles()
+}
+
+func (g *Sidecar) openOwnSettings() (reload.Source, error) {
+	return g.openSettings(g.signals(), []string{governor.Admission}, nil)
+}
+
 // sidecarInstruments are those of the parts that a governor for other programs has.
 func sidecarInstruments(reg prometheus.Registerer) instruments {
 	return instruments{
 		redis: redislog.NewMetrics(reg), lobby: lobby.NewMetrics(reg, governorListener), jwt: jwt.NewMetrics(reg),
-		reload: reload.NewMetrics(reg, configSource, publishersSource, backendJWTSource, backendTLSSource),
+		reload: reload.NewMetrics(reg, configSource, publishersSource, backendJWTSource, backendTLSSource, governorSource),
 		access: access.NewMetrics(reg), backendCerts: certs.NewBackendMetrics(reg), governor: governor.NewMetrics(reg),
 		cors: cors.NewMetrics(nil),
 	}
@@ -197,6 +213,7 @@ func (g *Sidecar) Run(ctx context.Context) error {
 	g.stop()
 	cancel()
 	parts.Wait()
+	g.settings.Close()
 	return errors.Join(err, g.redis.close())
 }
 

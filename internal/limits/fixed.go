@@ -56,6 +56,7 @@ func dialLimits() []Definition {
 		{Name: "inventory_token_bytes", Source: "inventory.maxTokenBytes", Default: 16 << 10, Unit: "bytes", Help: "Size of inventory_token_file.", Reached: "The reading fails, and the inventory before it stays in use."},
 		{Name: "device_credentials_file_bytes", Source: "egress.maxFileBytes", Default: 16 << 20, Unit: "bytes", Help: "Size of device_credentials_file, of device_ca_file, and of each file that the former names.", Reached: "The file is refused, and what was read before stays in use."},
 		{Name: "device_addresses", Source: "egress.maxAddresses", Default: 8, Unit: "addresses", Help: "Addresses of a device's name that are tried.", Reached: "The others aren't tried."},
+		{Name: "post_pending_events", Source: "dial.postPending", Default: 16, Unit: "events", Help: "Events that wait in memory for a device that gets them as POSTs, in place of pending_events: one is under way at a time, and thousands of devices that can't be reached must not hold thousands each.", Reached: "The device reads on from the log. Nothing is lost."},
 		{Name: "device_answer_header_bytes", Source: "egress.maxHeaderBytes", Default: 16 << 10, Unit: "bytes", Help: "Header of a device's answer to a POST, or to the beginning of a WebSocket.", Reached: "The connection is closed: the answer counts as none."},
 	}
 }
@@ -99,7 +100,9 @@ func requestLimits() []Definition {
 		{Name: "governor_use_body_bytes", Source: "usage.maxBody", Default: 4 << 10, Unit: "bytes", Help: "Body of POST /v1/governor/use.", Reached: "413 with the problem body-too-large."},
 		{Name: "governor_watchers", Source: "rpc.maxWatchers", Default: 1024, Unit: "streams", Help: "Watches of downlink governor at a time, by gRPC.", Reached: "RESOURCE_EXHAUSTED; those that are open go on. Ask for the state from time to time instead."},
 		{Name: "governor_followers", Source: "api.maxFollowers", Default: 64, Unit: "streams", Help: "Streams of GET /v1/governor/events at a time.", Reached: "503 with the problem too-many-followers; those that are open go on."},
+		{Name: "governor_changes_remembered", Source: "governor.remembered", Default: 128, Unit: "changes", Help: "Changes of levers that GET /v1/governor/events can still tell to who comes back.", Reached: "The oldest are forgotten; who asks for them is told that some are missing. The log has them all."},
 		{Name: "limits_body_bytes", Source: "limits.maxPatchBytes", Default: 64 << 10, Unit: "bytes", Help: "Body of PATCH /v1/limits.", Reached: "413 with the problem body-too-large."},
+		{Name: "governor_file_bytes", Source: "settingsfile.maxFileBytes", Default: 256 << 10, Unit: "bytes", Help: "Length of governor_file, and of each file that it names: a hundred times what all settings need.", Reached: "As for config_file_bytes."},
 		{Name: "config_file_bytes", Source: "config.maxFileBytes", Default: 1 << 20, Unit: "bytes", Help: "Length of the configuration file.", Reached: "The gateway doesn't start; while it runs, the file is not used and what was read before counts."},
 	}
 }

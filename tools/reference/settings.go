@@ -16,7 +16,7 @@ func settingsList(string) ([]byte, error) {
 			continue
 		}
 		mark := ""
-		if k.Limit == "running" {
+		if k.Limit == "running" || k.Running {
 			mark = " limit"
 		}
 		fmt.Fprintf(&b, "%s%s\n", k.Name, mark)
