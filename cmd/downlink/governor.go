@@ -13,6 +13,10 @@ import (
 // governorCmd is a governor for other programs.
 type governorCmd struct {
 	Run governorRunCmd `cmd:"" default:"withargs" help:"Run a governor for other programs (the default: downlink governor --log redis://…)."`
+
+	Show  governorShowCmd  `cmd:"" help:"Say how a running governor stands, a gateway's or another: what is let in, and by which signal."`
+	Set   governorSetCmd   `cmd:"" help:"Change settings of a running governor at once."`
+	Watch governorWatchCmd `cmd:"" help:"Follow what a running governor does: each change of a lever, with its reason."`
 }
 
 // Help is what stands under the first line.
