@@ -15,6 +15,11 @@ import (
 //go:embed limits.txt
 var limitsIntro string
 
+// limitsAround is what Redis, the system and proxies cap.
+//
+//go:embed around.txt
+var limitsAround string
+
 // limitGroups are the chapters of the page, in order.
 var limitGroups = [...]struct {
 	change limits.Change
@@ -48,6 +53,7 @@ func limitsPage(string) ([]byte, error) {
 			}
 		}
 	}
+	b.WriteString("\n" + limitsAround)
 	return b.Bytes(), nil
 }
 
