@@ -23,6 +23,7 @@ import (
 	"downlink/internal/governor/api"
 	"downlink/internal/governor/probes"
 	"downlink/internal/governor/rpc"
+	"downlink/internal/governor/usage"
 	"downlink/internal/jwt"
 	"downlink/internal/limits"
 	"downlink/internal/lobby"
@@ -42,6 +43,7 @@ type Sidecar struct {
 	pages   *api.Handlers
 	service *rpc.Service
 	redis   watched
+	use     usage.Book
 	leaves  atomic.Bool
 }
 
@@ -63,7 +65,7 @@ func NewSidecar(o Options) (*Sidecar, error) {
 		return nil, err
 	}
 	g.pages = api.New(api.Options{Governor: func() *governor.Governor { return g.law }, Stay: stay, Logger: o.Logger.With("part", "governor")})
-	g.service = rpc.New(rpc.Options{Governor: g.law, Stay: stay})
+	g.service = rpc.New(rpc.Options{Governor: g.law, Use: &g.use, Stay: stay})
 	part, err := ownDescriptors()
 	if err != nil {
 		return nil, err
@@ -119,12 +121,16 @@ func (g *Sidecar) signals() []governor.Signal {
 }
 
 // levers are the one that there is. How much of it is in use only those know who
-// ask; so a fall counts from where the lever stands.
+// ask; unless they say it, a fall counts from where the lever stands.
 func (g *Sidecar) levers() []governor.Lever {
 	most, at := g.opts.Limits.Value(governorMaximum), new(atomic.Pointer[governor.Position])
 	return []governor.Lever{{
 		Name: governor.Admission, Unit: "places",
-		Use: func() (float64, bool) { return 0, false },
+		Use: func() (float64, bool) {
+			sum, known := g.use.Sum()
+			full := float64(most())
+			return sum / full, known && full > 0
+		},
 		Set: func(p governor.Position) { at.Store(&p) },
 		Maximum: func() float64 {
 			if p := at.Load(); p != nil {
@@ -149,6 +155,7 @@ func (g *Sidecar) routes() []server.Route {
 		{Method: http.MethodGet, Path: api.Path, Handler: g.known(http.HandlerFunc(g.pages.Show))},
 		{Method: http.MethodPatch, Path: api.Path, Handler: g.admin(http.HandlerFunc(g.pages.Patch))},
 		{Method: http.MethodGet, Path: api.EventsPath, Handler: g.known(http.HandlerFunc(g.pages.Follow)), Slow: true},
+		{Method: http.MethodPost, Path: usage.Path, Handler: g.known(usage.Handler(&g.use, http.HandlerFunc(g.pages.Show)))},
 		{Path: rpc.Path, Handler: g.known(g.service)},
 		{Path: rpc.PatchPath, Handler: g.admin(g.service)},
 		{Path: rpc.HealthPath, Handler: g.service},
