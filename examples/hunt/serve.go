@@ -39,6 +39,7 @@ type serveCmd struct {
 	BoardEvery time.Duration `default:"200ms" help:"Least time between two boards."`
 	Outbox     int           `default:"5000" help:"Events that may wait for Downlink before solves are refused."`
 	Active     time.Duration `default:"60s" help:"How long after its last request a player counts as playing."`
+	Patience   time.Duration `default:"8s" help:"After about so long somebody in the waiting room tries again."`
 	Players    int           `help:"What the governor's ratio is of, where it names no maximum."`
 	TokenLife  time.Duration `default:"12h" help:"How long a player's token counts."`
 	HTTPS      bool          `name:"https" help:"The page is served over https by something in front."`
@@ -95,7 +96,7 @@ func (c *serveCmd) options() (game.Options, error) {
 	}
 	return game.Options{
 		Redis: c.Redis, Name: c.Name, Seed: c.Seed, Side: c.Side, Top: c.Top, BoardEvery: c.BoardEvery,
-		OutboxMax: c.Outbox, ActiveFor: c.Active, Players: c.Players,
+		OutboxMax: c.Outbox, ActiveFor: c.Active, Patience: c.Patience, Players: c.Players,
 		Backends: c.Backend, BackendToken: token, Events: c.Events,
 		Secret: []byte(secret), TokenLife: c.TokenLife, SecureCookie: c.HTTPS,
 	}, nil

@@ -50,16 +50,22 @@ func answer(w http.ResponseWriter, status int, body any) {
 	_ = json.NewEncoder(w).Encode(body) // who has gone away needs no answer
 }
 
-// Moments after which to try again, spread so that a crowd doesn't come back as one.
-func soon() int  { return 1 + rand.IntN(3) } //nolint:gosec // no secret
-func later() int { return 4 + rand.IntN(9) } //nolint:gosec // no secret
+// soon is after how many seconds to repeat what was refused for a moment.
+func soon() int { return 1 + rand.IntN(3) } //nolint:gosec // no secret
+
+// later is after how many seconds to come back to the waiting room, spread so that
+// a crowd doesn't come as one.
+func (g *Game) later() int {
+	n := int(g.opts.Patience.Seconds())
+	return n - n/2 + rand.IntN(n/2*2+1) //nolint:gosec // no secret
+}
 
 // unavailable is what comes of an error of Redis.
 func (g *Game) unavailable(w http.ResponseWriter, err error) {
 	no := refusal{Status: http.StatusServiceUnavailable, Word: "unavailable", Why: "the game's memory can't be reached; nothing was counted", RetryAfter: soon()}
 	switch {
 	case errors.Is(err, errFull):
-		no.Why, no.RetryAfter = "the game's memory is full; nothing was counted", later()
+		no.Why, no.RetryAfter = "the game's memory is full; nothing was counted", g.later()
 	case !errors.Is(err, errAway):
 		g.opts.Logger.Error("a request failed", "error", err)
 	}
@@ -112,7 +118,7 @@ func (g *Game) join(w http.ResponseWriter, r *http.Request) {
 	}
 	if signal, ok := g.room.admit(); !ok {
 		g.metrics.joins.WithLabelValues("waiting").Inc()
-		refusal{Status: http.StatusServiceUnavailable, Word: "waiting-room", Why: "all places are taken at the moment (" + signal + ")", RetryAfter: later()}.answer(w)
+		refusal{Status: http.StatusServiceUnavailable, Word: "waiting-room", Why: "all places are taken at the moment (" + signal + ")", RetryAfter: g.later()}.answer(w)
 		return
 	}
 	id := newPlayer()
@@ -257,6 +263,7 @@ func (g *Game) news(player string, d Drop, now time.Time) (reward, next string, 
 type Me struct {
 	Player    string    `json:"player"`
 	Name      string    `json:"name"`
+	Events    string    `json:"events"`
 	Total     int64     `json:"total"`
 	Rank      int64     `json:"rank"` // 0: no points yet
 	Solved    int       `json:"solved"`
@@ -286,7 +293,7 @@ func (g *Game) me(w http.ResponseWriter, r *http.Request) {
 		drops = append(drops, g.rules.drop(id, n))
 	}
 	answer(w, http.StatusOK, Me{
-		Player: id, Name: st.Name, Total: st.Total, Rank: st.Rank, Solved: st.Solved,
+		Player: id, Name: st.Name, Events: g.events(id), Total: st.Total, Rank: st.Rank, Solved: st.Solved,
 		Challenge: g.rules.challenge(id, st.Solved+1), Drops: drops,
 	})
 }

@@ -24,7 +24,6 @@ type message struct {
 // A reply is what Downlink says of one line.
 type reply struct {
 	Error *struct {
-		Title      string `json:"title"`
 		Detail     string `json:"detail"`
 		Status     int    `json:"status"`
 		RetryAfter int    `json:"retry_after"` // seconds
@@ -54,7 +53,8 @@ func (r reply) again() (h held, ok bool) {
 	switch {
 	case r.Error.Status == http.StatusTooManyRequests:
 		return held{heldByRate, seconds(r.Error.RetryAfter), r.Error.Detail}, true
-	case r.Error.Status >= 500 || r.Error.Status == http.StatusRequestTimeout:
+	case r.Error.Status >= 500, r.Error.Status == http.StatusRequestTimeout,
+		r.Error.Status == http.StatusUnauthorized, r.Error.Status == http.StatusForbidden: // somebody will mend the token
 		return held{heldAway, seconds(r.Error.RetryAfter), r.Error.Detail}, true
 	}
 	return held{}, false
@@ -94,6 +94,9 @@ func (d *downlink) send(ctx context.Context, batch []message) (replies []reply, 
 		if err := lines.Encode(m); err != nil {
 			return nil, err
 		}
+	}
+	if len(batch) == 0 {
+		return nil, nil
 	}
 	for range d.urls {
 		url := d.urls[d.next]

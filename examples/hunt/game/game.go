@@ -28,6 +28,7 @@ type Options struct {
 	BoardEvery   time.Duration    // least time between two boards
 	OutboxMax    int              // events that may wait for Downlink before solves are refused
 	ActiveFor    time.Duration    // how long after its last request a player counts as playing
+	Patience     time.Duration    // after about so long somebody in the waiting room tries again, 1s or more
 	Players      int              // what the governor's ratio is of, where it names no maximum; 0: unknown
 	Backends     []string         // base URLs of Downlink's back-end ports, used in turns
 	BackendToken string           // of a publisher with scope "*" and broadcast; empty: none is sent
@@ -54,6 +55,8 @@ func (o Options) check() error {
 		return fmt.Errorf("the outbox holds %d events: each solve needs room for 2", o.OutboxMax)
 	case o.ActiveFor <= 0 || o.TokenLife <= 0:
 		return errors.New("a player's time must be more than 0")
+	case o.Patience < time.Second:
+		return fmt.Errorf("whoever waits tries again after %v: choose 1s or more", o.Patience)
 	case len(o.Backends) == 0 || len(o.Events) == 0:
 		return errors.New("the addresses of Downlink's back end and of its devices' port are needed")
 	case len(o.Secret) < 32:

@@ -11,7 +11,7 @@ import (
 // TestPlay: a player joins, solves, and is told everything on its stream.
 func TestPlay(t *testing.T) {
 	t.Parallel()
-	r := start(t, testkit.StartRedis(t), nil)
+	r := start(t, testkit.StartRedis(t), nil, "")
 	ada, bob := r.join("Ada"), r.join("Bob")
 	stream, others := r.stream(ada), r.stream(bob)
 	if ada.Player == bob.Player || ada.Challenge == bob.Challenge || ada.Challenge.Number != 1 {
@@ -33,7 +33,7 @@ func TestPlay(t *testing.T) {
 	}
 	second := next[Challenge](t, stream, "assignment")
 	me := r.me(ada.Token)
-	want := Me{Player: ada.Player, Name: "Ada", Total: solved.Total, Rank: 1, Solved: 1, Challenge: second, Drops: []Drop{drop.Drop}}
+	want := Me{Player: ada.Player, Name: "Ada", Events: ada.Events, Total: solved.Total, Rank: 1, Solved: 1, Challenge: second, Drops: []Drop{drop.Drop}}
 	if diff := cmp.Diff(want, me); diff != "" {
 		t.Errorf("the stream and /me differ: %s", diff)
 	}

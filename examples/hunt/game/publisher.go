@@ -139,13 +139,13 @@ func (p *publisher) sendBoard(ctx context.Context, now time.Time) error {
 		p.board.putBack(since)
 		return err
 	}
-	if a := replies[0]; !a.stored() {
-		h, again := a.again()
+	if r := replies[0]; !r.stored() {
+		h, again := r.again()
 		if again {
 			p.board.putBack(since)
 			return h
 		}
-		p.complain(1, a)
+		p.complain(1, r.Error.Detail)
 	} else {
 		p.metrics.published.WithLabelValues(whatBoard).Inc()
 		p.metrics.update.WithLabelValues(whatBoard).Observe(time.Since(since).Seconds())
@@ -156,40 +156,56 @@ func (p *publisher) sendBoard(ctx context.Context, now time.Time) error {
 
 // sendLetters sends a batch, and strikes out what Downlink has, or will never take.
 func (p *publisher) sendLetters(ctx context.Context, letters []letter) error {
-	lines := make([]message, len(letters))
-	for i, l := range letters {
-		lines[i] = message{Device: l.player, Type: l.kind, Payload: json.RawMessage(l.payload), Idem: p.store.key(l.id)}
+	var lines []message
+	var sent []letter
+	var done []string
+	for _, l := range letters {
+		if !json.Valid([]byte(l.payload)) { // one such line would spoil the batch
+			p.complain(1, "its payload isn't JSON")
+			done = append(done, l.id)
+			continue
+		}
+		sent = append(sent, l)
+		lines = append(lines, message{Device: l.player, Type: l.kind, Payload: json.RawMessage(l.payload), Idem: p.store.key(l.id)})
 	}
 	replies, err := p.downlink.send(ctx, lines)
-	if err == nil && len(replies) < len(letters) {
-		err = fmt.Errorf("Downlink answered for %d of %d events", len(replies), len(letters))
+	if err == nil && len(replies) < len(sent) {
+		err = fmt.Errorf("Downlink answered for %d of %d events", len(replies), len(sent))
 	}
-	var done []string
-	var refused int
-	var last reply
-	for i, a := range replies[:min(len(replies), len(letters))] {
-		if a.stored() {
+	settled, h := p.settle(sent, replies)
+	if err == nil && h != nil {
+		err = *h
+	}
+	return errors.Join(err, p.store.strike(ctx, append(done, settled...)))
+}
+
+// settle takes what Downlink says of letters: which of them are done with, and
+// why others have to wait; nil: none has to.
+func (p *publisher) settle(sent []letter, replies []reply) (done []string, wait *held) {
+	refused, why := 0, ""
+	for i, r := range replies[:min(len(replies), len(sent))] {
+		if r.stored() {
 			p.metrics.published.WithLabelValues(whatPlayer).Inc()
-			p.metrics.update.WithLabelValues(whatPlayer).Observe(time.Since(letters[i].at).Seconds())
-		} else if h, again := a.again(); again {
-			if err == nil {
-				err = h
+			p.metrics.update.WithLabelValues(whatPlayer).Observe(time.Since(sent[i].at).Seconds())
+		} else if h, again := r.again(); again {
+			if wait == nil {
+				wait = &h
 			}
 			continue
 		} else {
-			refused, last = refused+1, a
+			refused, why = refused+1, r.Error.Detail
 		}
-		done = append(done, letters[i].id)
+		done = append(done, sent[i].id)
 	}
 	if refused > 0 {
-		p.complain(refused, last)
+		p.complain(refused, why)
 	}
-	return errors.Join(err, p.store.strike(ctx, done))
+	return done, wait
 }
 
 // complain is for events that no repetition gets through. To keep them would
 // stop all that come after them.
-func (p *publisher) complain(n int, a reply) {
+func (p *publisher) complain(n int, why string) {
 	p.metrics.refused.Add(float64(n))
-	p.logger.Error("Downlink refuses events for good; they are dropped", "events", n, "status", a.Error.Status, "title", a.Error.Title, "detail", a.Error.Detail)
+	p.logger.Error("events can't be published, ever; they are dropped", "events", n, "why", why)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -52,6 +54,8 @@ type rig struct {
 	t       *testing.T
 	redis   *testkit.Redis
 	gateway *testkit.Gateway
+	args    []string // of the gateway
+	address string   // of the game; empty: any
 	opts    Options
 	*running
 }
@@ -63,18 +67,18 @@ type running struct {
 	end func()
 }
 
-// start starts a hunt; args are further ones of the gateway.
-func start(t *testing.T, redis *testkit.Redis, change func(*Options), args ...string) *rig {
+// start starts a hunt at an address (empty: any); args are further ones of the gateway.
+func start(t *testing.T, redis *testkit.Redis, change func(*Options), address string, args ...string) *rig {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(file, []byte(secret+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	args = append([]string{"--log", redis.URL(), "--shards", "4", "--auth", "jwt", "--jwt-hmac-secret-file", file}, args...)
-	r := &rig{t: t, redis: redis, gateway: program.StartGateway(t, args...)}
+	r := &rig{t: t, redis: redis, gateway: program.StartGateway(t, args...), args: args, address: address}
 	r.opts = Options{
 		Redis: redis.URL(), Name: "test", Seed: 1, Side: 16, Top: 20, BoardEvery: 20 * time.Millisecond,
-		OutboxMax: 1000, ActiveFor: time.Minute, Backends: []string{r.gateway.Backend}, Events: []string{r.gateway.Device},
+		OutboxMax: 1000, ActiveFor: time.Minute, Patience: time.Second, Backends: []string{r.gateway.Backend}, Events: []string{r.gateway.Device},
 		Secret: []byte(secret), TokenLife: time.Hour,
 	}
 	if change != nil {
@@ -98,7 +102,14 @@ func (r *rig) run() {
 	mux := http.NewServeMux()
 	mux.Handle("/", g.Handler())
 	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
-	server := httptest.NewServer(mux)
+	server := httptest.NewUnstartedServer(mux)
+	if r.address != "" {
+		server.Listener.Close()
+		if server.Listener, err = net.Listen("tcp", r.address); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	server.Start()
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() { g.Run(ctx); close(ended) }()
@@ -115,6 +126,27 @@ func (r *rig) run() {
 		g.Close()
 	}
 	r.t.Cleanup(r.end)
+}
+
+// restartGateway starts a gateway anew, which has to have lasting addresses.
+func (r *rig) restartGateway() {
+	r.t.Helper()
+	r.gateway = program.StartGateway(r.t, r.args...)
+}
+
+// rules are the game's.
+func (r *rig) rules() rules { return rules{r.opts.Seed, r.opts.Side} }
+
+// switched is a governor that holds everybody back, or nobody.
+type switched struct{ on atomic.Bool }
+
+func (s *switched) set(on bool) { s.on.Store(on) }
+
+func (s *switched) allowance() Allowance {
+	if s.on.Load() {
+		return Allowance{Ratio: 0.5, Signal: "redis_memory"}
+	}
+	return Allowance{Ratio: 1}
 }
 
 // ask sends a request as JSON, and reads the answer into into, if there is one.
