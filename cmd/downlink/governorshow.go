@@ -107,7 +107,7 @@ func remarks(b *strings.Builder, v api.View) {
 		case l.Ratio <= l.Floor && (l.Verdict == governor.Over || l.Verdict == governor.AtWall):
 			fmt.Fprintf(b, "\n%s was lowered because %s, and is at its floor: it falls no further, though %s is still too much.\n", visible(l.Name), visible(l.Why), orDash(l.Worst))
 		case l.Ratio < 1:
-			fmt.Fprintf(b, "\n%s was lowered because %s; now it is %s: %s.\n", visible(l.Name), visible(l.Why), orDash(l.Worst), course(l.Verdict))
+			fmt.Fprintf(b, "\n%s was lowered because %s. What counts most now is %s: %s.\n", visible(l.Name), visible(l.Why), orDash(l.Worst), course(l.Verdict))
 		}
 	}
 	for _, s := range v.Signals {
@@ -129,7 +129,7 @@ func remarks(b *strings.Builder, v api.View) {
 func course(v governor.Verdict) string {
 	switch v {
 	case governor.Good, governor.None, governor.Off:
-		return "it rises when that has been so for a while"
+		return "good, so the lever rises when that has been so for a while"
 	case governor.Easing:
 		return "over, and going back by itself, so the lever stays"
 	case governor.Over:
@@ -137,7 +137,7 @@ func course(v governor.Verdict) string {
 	case governor.AtWall:
 		return "at the wall, so it falls fast"
 	default:
-		return "not good enough for a rise"
+		return "neither good nor over, or not for long enough, so the lever stays"
 	}
 }
 
