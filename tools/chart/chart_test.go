@@ -151,6 +151,8 @@ func files(t *testing.T, dir string) {
 		"tls/tls.crt":               cert,
 		"tls/tls.key":               key,
 		"redis/ca.crt":              cert,
+		"kafka-ca/ca.crt":           cert,
+		"kafka/password":            "hunter2\n",
 	} {
 		put(t, filepath.Join(dir, name), text)
 	}
@@ -292,17 +294,25 @@ func TestPasswordsStayInSecrets(t *testing.T) {
 	}
 }
 
-// TestLimitsMakeNoRollout: a change of limits leaves the pods as they are, one of
-// config doesn't.
-func TestLimitsMakeNoRollout(t *testing.T) {
+// TestWhatMayChangeMakesNoRollout: a change of limits or of the governor leaves the
+// pods as they are, one of config doesn't.
+func TestWhatMayChangeMakesNoRollout(t *testing.T) {
 	template := func(change func(values map[string]any)) core.PodTemplateSpec {
 		values := valuesOf(t, "testdata/good/least.yml")
 		change(values)
 		return only[*apps.Deployment](t, install(t, "change", values)).Spec.Template
 	}
 	before := template(func(map[string]any) {})
-	if diff := cmp.Diff(before, template(func(v map[string]any) { v["limits"] = map[string]any{"accept_rate": 500} })); diff != "" {
-		t.Errorf("a limit makes a rollout:\n%s", diff)
+	for name, values := range map[string]map[string]any{
+		"a limit":            {"limits": map[string]any{"accept_rate": 500}},
+		"a threshold":        {"governor": map[string]any{"settings": map[string]any{"signals": map[string]any{"redis_memory": map[string]any{"threshold": 0.5}}}}},
+		"a consumer group":   {"governor": map[string]any{"kafka": map[string]any{"brokers": []any{"kafka:9092"}, "groups": []any{"orders"}}}},
+		"to switch it off":   {"governor": map[string]any{"disabled": ungoverned(t)}},
+		"a limit of its own": {"limits": map[string]any{"governor_floor": 20}},
+	} {
+		if diff := cmp.Diff(before, template(func(v map[string]any) { maps.Copy(v, values) })); diff != "" {
+			t.Errorf("%s makes a rollout:\n%s", name, diff)
+		}
 	}
 	if cmp.Equal(before, template(func(v map[string]any) {
 		config, _ := v["config"].(map[string]any)

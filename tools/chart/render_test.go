@@ -198,12 +198,14 @@ func all[T meta.Object](r release) (found []T) {
 }
 
 // settings are what the gateway of a release is told: the variables of its pod, and
-// its file, written to dir, in which the test has put what the Secrets hold.
+// its files, written to dir, in which the test has put what the Secrets hold.
 func settings(t *testing.T, r release, dir string) (environ []string) {
 	t.Helper()
 	for _, c := range all[*core.ConfigMap](r) {
-		if text, is := c.Data["downlink.yml"]; is {
-			put(t, filepath.Join(dir, "config/downlink.yml"), text)
+		for name, place := range map[string]string{"downlink.yml": "config", "governor.yml": "governor"} {
+			if text, is := c.Data[name]; is {
+				put(t, filepath.Join(dir, place, name), strings.ReplaceAll(text, "/etc/downlink/", dir+"/"))
+			}
 		}
 	}
 	known := map[string]string{}

@@ -4,7 +4,7 @@ once, each with what to do.
 */}}
 {{- define "downlink.check" -}}
 {{- $problems := list -}}
-{{- range (list "imageProblems" "logProblems" "settingProblems" "timeProblems" "wayInProblems") -}}
+{{- range (list "imageProblems" "logProblems" "settingProblems" "governorProblems" "timeProblems" "wayInProblems") -}}
 {{- $found := include (printf "downlink.%s" .) $ | trim -}}
 {{- if $found -}}
 {{- $problems = append $problems $found -}}
@@ -63,7 +63,8 @@ once, each with what to do.
   "drain_rate" "use drain.reconnectsPerSecond"
   "drain_deadline" "it is computed"
   "shutdown_timeout" "use drain.lastSeconds"
-  "shutdown_file" "it is on a volume of the chart's" -}}
+  "shutdown_file" "it is on a volume of the chart's"
+  "governor_file" "use governor.settings" -}}
 {{- $known := dict -}}
 {{- range splitList "\n" (.Files.Get "files/settings.txt") -}}
 {{- $known = set $known (first (splitList " " .)) (hasSuffix " limit" .) -}}
@@ -102,7 +103,7 @@ once, each with what to do.
 {{- if has .path $paths }}
 - secretMounts: path {{ .path }} is there twice
 {{- end -}}
-{{- if has .path (list "config" "drain") }}
+{{- if has .path (list "config" "drain" "governor" "kafka") }}
 - secretMounts: path {{ .path }} is the chart's own; take another one
 {{- end -}}
 {{- $paths = append $paths .path -}}

@@ -15,6 +15,7 @@ Limits are in a file, which every gateway reads again while it runs.
   "drain_deadline" (printf "%ds" (sub (int (include "downlink.graceSeconds" .)) (int (include "downlink.reserveSeconds" .))))
   "shutdown_timeout" (printf "%ds" (int .Values.drain.lastSeconds))
   "shutdown_file" "/run/downlink/shutdown"
+  "governor_file" "/etc/downlink/governor/governor.yml"
   "log_format" "json" -}}
 {{- range $key, $value := merge (dict) .Values.config $settings }}
 - name: {{ printf "DOWNLINK_%s" (upper $key) }}
