@@ -46,7 +46,7 @@ const (
 const unsafeFile = "internal/conn/write_linux.go"
 
 // testMods are the modules that any test may use.
-var testMods = strings.Join([]string{gocmp, rapid, websocket, goleak, chromedp, cdproto, prometheus, xnet, yaml}, " ")
+var testMods = strings.Join([]string{gocmp, rapid, websocket, goleak, chromedp, cdproto, prometheus, xnet, yaml, franz}, " ")
 
 var rules = map[string]rule{
 	// Words and bytes.
@@ -120,13 +120,14 @@ var rules = map[string]rule{
 	"governor/rpc":            {may: "governor governor/rpc/governorv1 governor/usage", mods: connect + " " + health + " " + protobuf, why: "the only place that speaks gRPC"},
 	"governor/rpc/governorv1": {mods: connect + " " + protobuf, why: "generated (make proto)"},
 	"governor/usage":          {may: "problem strictjson", why: "what programs say of themselves; what follows is the governor's business"},
+	"console":                {why: "a page; what it shows it asks for over HTTP"},
 	"governor/kafkalag":       {may: "governor", mods: franz, why: "the only place that speaks Kafka"},
 	"governor/settingsfile":   {may: "governor governor/kafkalag reload strictjson strictyaml", mods: yaml, why: "reads settings; what they mean is the governor's business"},
 	"rebalance":               {may: "session ageing", why: "how many streams the others hold, and what is done about it; where they tell each other is handed in"},
 
 	// Assembly.
 	"gateway": {
-		may:  "event frame problem openapi backoff eventlog eventlog/redislog eventlog/filelog publish control revoked tail sweep shard session conn door sse poll trail explain metrics server lobby peer jwt auth certs reload limits fdtable access ticket cors ageing drain rebalance dial lease ring inventory egress post push governor governor/api governor/rpc governor/usage governor/probes governor/kafkalag governor/settingsfile",
+		may:  "event frame problem openapi backoff eventlog eventlog/redislog eventlog/filelog publish control revoked tail sweep shard session conn door sse poll trail explain metrics server lobby peer jwt auth certs reload limits fdtable access ticket cors ageing drain rebalance dial lease ring inventory egress post push console governor governor/api governor/rpc governor/usage governor/probes governor/kafkalag governor/settingsfile",
 		mods: prometheus,
 		why:  "the one place that knows every stage's concrete type; it takes Options too, so that a test can run three in one process",
 	},
