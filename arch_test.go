@@ -120,7 +120,7 @@ var rules = map[string]rule{
 	"governor/rpc":            {may: "governor governor/rpc/governorv1 governor/usage", mods: connect + " " + health + " " + protobuf, why: "the only place that speaks gRPC"},
 	"governor/rpc/governorv1": {mods: connect + " " + protobuf, why: "generated (make proto)"},
 	"governor/usage":          {may: "problem strictjson", why: "what programs say of themselves; what follows is the governor's business"},
-	"console":                {why: "a page; what it shows it asks for over HTTP"},
+	"console":                 {why: "a page; what it shows it asks for over HTTP"},
 	"governor/kafkalag":       {may: "governor", mods: franz, why: "the only place that speaks Kafka"},
 	"governor/settingsfile":   {may: "governor governor/kafkalag reload strictjson strictyaml", mods: yaml, why: "reads settings; what they mean is the governor's business"},
 	"rebalance":               {may: "session ageing", why: "how many streams the others hold, and what is done about it; where they tell each other is handed in"},

@@ -5,6 +5,7 @@ import (
 	"math"
 	"net/http"
 
+	"downlink/internal/console"
 	"downlink/internal/governor"
 	"downlink/internal/governor/api"
 	"downlink/internal/limits"
@@ -47,12 +48,14 @@ func refuseFloor(part float64) string {
 
 func inPercent(part float64) int64 { return int64(math.Round(min(max(part, -1), 2) * 100)) }
 
-// governorRoutes are how the governor is seen and changed.
+// governorRoutes are how the governor is seen and changed. The page is for everybody:
+// what it shows it asks for, as who reads it.
 func (g *base) governorRoutes() []server.Route {
 	h := g.governing
 	return []server.Route{
 		{Method: http.MethodGet, Path: api.Path, Handler: g.admin(http.HandlerFunc(h.Show))},
 		{Method: http.MethodPatch, Path: api.Path, Handler: g.admin(http.HandlerFunc(h.Patch))},
 		{Method: http.MethodGet, Path: api.EventsPath, Handler: g.admin(http.HandlerFunc(h.Follow))},
+		{Method: http.MethodGet, Path: console.Path, Handler: console.Handler()},
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"downlink/internal/console"
 	"downlink/internal/openapi"
 	"downlink/internal/openapi/openapitest"
 	"downlink/internal/publish"
@@ -102,7 +103,7 @@ func TestOperatorsAddressesAnswerAsDescribed(t *testing.T) {
 	}
 	ask(profiles[3], "", admin, "", http.StatusInternalServerError)
 	trace.Stop()
-	open := []string{"/healthz", "/metrics", openapi.Path, "/readyz"}
+	open := []string{console.Path, "/healthz", "/metrics", openapi.Path, "/readyz"}
 	for _, path := range open {
 		ask(path, "", "", "", http.StatusOK)
 	}

@@ -158,7 +158,7 @@ func (h *Handlers) floor(g *governor.Governor, change func(*governor.Settings) e
 
 // differences are the settings that have changed, in order of their names.
 func differences(before, after governor.Settings) (all []Changed) {
-	was, is := flat(before), flat(after)
+	was, is := Flat(before), Flat(after)
 	for _, name := range slices.Sorted(maps.Keys(is)) {
 		if !reflect.DeepEqual(was[name], is[name]) {
 			all = append(all, Changed{name, was[name], is[name]})
@@ -167,8 +167,8 @@ func differences(before, after governor.Settings) (all []Changed) {
 	return all
 }
 
-// flat are settings by their names with dots, as they stand in JSON.
-func flat(s governor.Settings) map[string]any {
+// Flat are settings by their names with dots, with values as they stand in JSON.
+func Flat(s governor.Settings) map[string]any {
 	text, _ := json.Marshal(s)
 	var tree map[string]any
 	_ = json.Unmarshal(text, &tree) // settings that count can be written and read
