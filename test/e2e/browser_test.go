@@ -50,9 +50,23 @@ const record = `(() => {
 	for (const type of %s) source.addEventListener(type, note(seen.Events));
 })()`
 
-// openPage starts a browser with a fresh profile and opens a stream for the
-// device "demo" on a page of the gateway's own origin.
+// openPage opens a stream for the device "demo" on a page of the gateway's own
+// origin.
 func openPage(t *testing.T, g *testkit.Gateway, types ...string) *page {
+	t.Helper()
+	p := openBrowser(t)
+	listened, err := json.Marshal(types)
+	if err == nil {
+		err = chromedp.Do(p.ctx, chromedp.Navigate(g.Device+"/healthz"), chromedp.Evaluate[chromedp.Void](fmt.Sprintf(record, listened)))
+	}
+	if err != nil {
+		t.Fatalf("opening a page in the browser: %v", err)
+	}
+	return p
+}
+
+// openBrowser starts a browser with a fresh profile.
+func openBrowser(t *testing.T) *page {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	dir := t.TempDir()
@@ -79,15 +93,7 @@ func openPage(t *testing.T, g *testkit.Gateway, types ...string) *page {
 		endBrowser()
 		cancel()
 	})
-	p := &page{t: t, ctx: ctx}
-	listened, err := json.Marshal(types)
-	if err == nil {
-		err = chromedp.Do(ctx, chromedp.Navigate(g.Device+"/healthz"), chromedp.Evaluate[chromedp.Void](fmt.Sprintf(record, listened)))
-	}
-	if err != nil {
-		t.Fatalf("opening a page in the browser: %v", err)
-	}
-	return p
+	return &page{t: t, ctx: ctx}
 }
 
 func findBrowser(t *testing.T) string {

@@ -1,11 +1,19 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
 
 	"downlink/internal/limits"
 	"downlink/internal/testkit"
@@ -67,7 +75,11 @@ func TestGovernorInTheOpen(t *testing.T) {
 	testkit.Eventually(t, "who watches has seen it", func() bool {
 		return strings.Contains(watching(), "admission fast-fall: 100 % to 20 % (2 connections): "+why)
 	})
+	page := openConsole(t, g)
+	page.shows("admission is at 20 % by redis_memory; publish is at 20 % by redis_memory.", "admission 20 % 2 connections", "redis_memory 103.7 % 80 % 92 %", "Live: each change appears as it comes.",
+		"1 20", "admission fast-fall 100 % 20 % 2 connections "+why, "fast_step 0.8 0.5", "governor_floor 20 percent", "max_connections 2 connections 2 connections 10 connections")
 	set(0, []string{"on: false, before true"}, "on=false")
+	page.shows("The governor is off: it holds nothing back.", "admission 100 % 10 connections", "admission opened 20 % 100 % 10 connections the governor was switched off")
 	if again := testkit.Open(t, g.Device+"/events?device=pos-3", ""); again.Header.Get("Downlink-Refused") != "" {
 		t.Errorf("pos-3 once the governor is off: %d %v", again.Status, again.Header)
 	}
@@ -113,4 +125,92 @@ func watch(t *testing.T, g *testkit.Gateway) (printed func() string) {
 		}
 		return string(text)
 	}
+}
+
+// A consolePage is /console in a browser.
+type consolePage struct {
+	*page
+	wrong   func() []string // what the browser has complained of
+	forgive string          // that may be complained of
+}
+
+func openConsole(t *testing.T, g *testkit.Gateway) *consolePage {
+	t.Helper()
+	p := &consolePage{page: openBrowser(t)}
+	var mu sync.Mutex
+	var wrong []string
+	p.wrong = func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(wrong)
+	}
+	if err := chromedp.Do(p.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := chromedp.Listen(p.ctx, func(ev any) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch ev := ev.(type) {
+		case *runtime.EventExceptionThrown:
+			wrong = append(wrong, ev.ExceptionDetails.Text)
+		case *log.EventEntryAdded:
+			wrong = append(wrong, ev.Entry.Text)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := chromedp.Do(p.ctx, chromedp.Navigate(g.Backend+"/console")); err != nil {
+		t.Fatalf("opening the console: %v", err)
+	}
+	return p
+}
+
+// shows waits until the page shows texts, whatever is between their words.
+func (p *consolePage) shows(texts ...string) {
+	p.t.Helper()
+	shown, missing := "", ""
+	ctx, cancel := context.WithTimeout(p.ctx, 30*time.Second)
+	defer cancel()
+	for ctx.Err() == nil {
+		text, err := chromedp.Run(ctx, chromedp.Evaluate[string]("document.body.innerText"))
+		if err != nil {
+			p.t.Fatalf("asking the page, which shows no %q: %v\n%s", missing, err, shown)
+		}
+		shown, missing = strings.Join(strings.Fields(text), " "), ""
+		for _, want := range texts {
+			if !strings.Contains(shown, want) {
+				missing = want
+			}
+		}
+		for _, wrong := range p.wrong() {
+			if p.forgive == "" || !strings.Contains(wrong, p.forgive) {
+				p.t.Fatalf("the browser complains: %s", wrong)
+			}
+		}
+		if missing == "" {
+			return
+		}
+	}
+	p.t.Fatalf("the console shows no %q:\n%s", missing, shown)
+}
+
+// TestConsoleWantsAToken: where the port asks who calls, so does the page, and what
+// is typed there counts.
+func TestConsoleWantsAToken(t *testing.T) {
+	onlyOnce(t)
+	t.Parallel()
+	dir := t.TempDir()
+	put(t, filepath.Join(dir, "publishers.yml"), publishersFile())
+	g := program.StartGateway(t, args("--log", "file:"+filepath.Join(dir, "log"), "--backend-auth", "tokens", "--publishers-file", filepath.Join(dir, "publishers.yml"))...)
+	p := openConsole(t, g)
+	p.forgive = "401 (Unauthorized)"
+	p.shows("The request proves no right to be here", "This port wants an administrator's token")
+	enter := func(token string) {
+		t.Helper()
+		if err := chromedp.Do(p.ctx, chromedp.SendKeys("#token", token+"\r")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	enter(opsToken)
+	p.shows("Nothing is held back.", "publish 100 %", "Live: each change appears as it comes.", "max_connections")
 }
