@@ -46,7 +46,7 @@ const (
 const unsafeFile = "internal/conn/write_linux.go"
 
 // testMods are the modules that any test may use.
-var testMods = strings.Join([]string{gocmp, rapid, websocket, goleak, chromedp, cdproto, prometheus, xnet, yaml, franz}, " ")
+var testMods = strings.Join([]string{gocmp, rapid, websocket, goleak, chromedp, cdproto, prometheus, xnet, yaml, connect, franz}, " ")
 
 var rules = map[string]rule{
 	// Words and bytes.

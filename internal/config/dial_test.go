@@ -41,6 +41,7 @@ func TestGovernorCombinations(t *testing.T) {
 		redis + "--listen=127.0.0.1:8080":   "is a setting of downlink serve, and downlink governor has no use for it",
 		redis + "--pending-events=9":        "is a setting of downlink serve and downlink dial, and",
 		redis + "--backend-listen=:9090":    "is a setting of",
+		"--governor-file=dial_test.go":      "",
 		"":                                  "name the Redis that is to be watched",
 		redis + "--governor-listen=:9095 --insecure-open-backend": "",
 	} {

@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"sync"
@@ -13,10 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"downlink/internal/access"
-	"downlink/internal/backoff"
 	"downlink/internal/certs"
 	"downlink/internal/cors"
-	"downlink/internal/eventlog"
 	"downlink/internal/eventlog/redislog"
 	"downlink/internal/fdtable"
 	"downlink/internal/governor"
@@ -28,6 +25,7 @@ import (
 	"downlink/internal/limits"
 	"downlink/internal/lobby"
 	"downlink/internal/metrics"
+	"downlink/internal/problem"
 	"downlink/internal/reload"
 	"downlink/internal/server"
 )
@@ -44,13 +42,20 @@ type Sidecar struct {
 	service *rpc.Service
 	redis   watched
 	use     usage.Book
-	leaves  atomic.Bool
+	// opinion is set once what it says is worth hearing.
+	opinion, leaves atomic.Bool
 }
+
+// warmUp is for how long all must have been read before there is an opinion: a signal
+// is over its threshold when it has been for 10 s, and Redis is asked every 5 s. Before
+// that the ratio is 1 whatever there is to be seen, and a governor that was restarted
+// while Redis is full would let everybody in.
+const warmUp = 15 * time.Second
 
 // NewSidecar binds the port and reads what files say, so that a wrong address or
 // file is known at once.
 func NewSidecar(o Options) (*Sidecar, error) {
-	g := &Sidecar{redis: watched{url: o.Log.URL}}
+	g := new(Sidecar)
 	g.opts, g.registry = o, metrics.NewRegistry(metrics.ReadBuild(o.Version))
 	g.metrics = sidecarInstruments(g.registry)
 	g.ready = g.Ready
@@ -65,7 +70,7 @@ func NewSidecar(o Options) (*Sidecar, error) {
 		return nil, err
 	}
 	g.pages = api.New(api.Options{Governor: func() *governor.Governor { return g.law }, Stay: stay, Logger: o.Logger.With("part", "governor")})
-	g.service = rpc.New(rpc.Options{Governor: g.law, Use: &g.use, Stay: stay})
+	g.service = rpc.New(rpc.Options{Governor: g.law, Use: &g.use, Stay: stay, Opinion: g.opinion.Load})
 	part, err := ownDescriptors()
 	if err != nil {
 		return nil, err
@@ -109,10 +114,10 @@ func sidecarInstruments(reg prometheus.Registerer) instruments {
 // signals are what can be measured from beside: Redis, and this process itself.
 // Whoever asks is let in or not; there is no other lever.
 func (g *Sidecar) signals() []governor.Signal {
-	all := []governor.Signal{
-		probes.RedisMemory(&g.redis, g.opts.Log.Window, g.opts.SweepInterval),
-		probes.RedisOutput(&g.redis), probes.RedisCommands(&g.redis),
-		probes.ProcessMemory(), probes.Descriptors(),
+	all := []governor.Signal{probes.ProcessMemory(), probes.Descriptors()}
+	if !g.opts.Log.embedded() {
+		all = append(all, probes.RedisMemory(&g.redis, g.opts.Log.Window, g.opts.SweepInterval),
+			probes.RedisOutput(&g.redis), probes.RedisCommands(&g.redis))
 	}
 	for i := range all {
 		all[i].Levers = []string{governor.Admission}
@@ -152,10 +157,10 @@ func (g *Sidecar) bindLimits(part share) {
 // routes are what is served. Who has a token may ask; who may everything may change.
 func (g *Sidecar) routes() []server.Route {
 	return []server.Route{
-		{Method: http.MethodGet, Path: api.Path, Handler: g.known(http.HandlerFunc(g.pages.Show))},
+		{Method: http.MethodGet, Path: api.Path, Handler: g.known(g.settled(g.pages.Show))},
 		{Method: http.MethodPatch, Path: api.Path, Handler: g.admin(http.HandlerFunc(g.pages.Patch))},
-		{Method: http.MethodGet, Path: api.EventsPath, Handler: g.known(http.HandlerFunc(g.pages.Follow)), Slow: true},
-		{Method: http.MethodPost, Path: usage.Path, Handler: g.known(usage.Handler(&g.use, http.HandlerFunc(g.pages.Show)))},
+		{Method: http.MethodGet, Path: api.EventsPath, Handler: g.known(g.settled(g.pages.Follow)), Slow: true},
+		{Method: http.MethodPost, Path: usage.Path, Handler: g.known(usage.Handler(&g.use, g.settled(g.pages.Show)))},
 		{Path: rpc.Path, Handler: g.known(g.service)},
 		{Path: rpc.PatchPath, Handler: g.admin(g.service)},
 		{Path: rpc.HealthPath, Handler: g.service},
@@ -177,17 +182,30 @@ func (g *Sidecar) known(h http.Handler) http.Handler {
 	})
 }
 
+// settled is h once the governor has an opinion.
+func (g *Sidecar) settled(h http.HandlerFunc) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !g.opinion.Load() {
+			problem.Write(w, problem.New(problem.NoOpinion, g.lacking()))
+			return
+		}
+		h(w, r)
+	})
+}
+
 // Addr is the bound address.
 func (g *Sidecar) Addr() net.Addr { return g.BackendAddr() }
 
-// Ready reports whether the governor answers. It is no less ready while Redis is
-// away: it says so, holds the ratio, and nobody would hear more without it.
+// Ready reports whether the governor is to be asked. It is no less ready while Redis
+// is away: it says so, holds the ratio, and nobody would hear more without it.
 func (g *Sidecar) Ready() (ok bool, why string) {
 	switch {
 	case g.leaves.Load():
 		return false, "going out of service"
 	case !g.identity.ready():
 		return false, "the keys for tokens have not been fetched yet"
+	case !g.opinion.Load():
+		return false, "it has no opinion yet: " + g.lacking()
 	}
 	return true, ""
 }
@@ -197,14 +215,18 @@ func (g *Sidecar) Ready() (ok bool, why string) {
 func (g *Sidecar) Run(ctx context.Context) error {
 	g.sayBounds()
 	ctx, cancel := context.WithCancel(ctx)
-	failed := make(chan error, 1)
-	served := make(chan error, 1)
+	failed, served := make(chan error, 1), make(chan error, 1)
 	var parts sync.WaitGroup
 	parts.Go(func() { served <- g.backend.Serve() })
 	parts.Go(func() { g.identity.run(ctx) })
-	parts.Go(func() { _ = g.law.Run(ctx) }) // ends with ctx, without an error
+	looked := make(chan struct{}) // for Redis, once: else the first readings fail, and the next are seconds later
 	parts.Go(func() {
-		if err := g.redis.find(ctx, redisOptions(g.opts, g.metrics.redis), g.opts.Logger); err != nil {
+		<-looked
+		_ = g.law.Run(ctx) // ends with ctx, without an error
+	})
+	parts.Go(func() { g.warm(ctx) })
+	parts.Go(func() {
+		if err := g.find(ctx, sync.OnceFunc(func() { close(looked) })); err != nil {
 			failed <- err
 		}
 	})
@@ -224,6 +246,59 @@ func (g *Sidecar) Run(ctx context.Context) error {
 	return errors.Join(err, g.redis.close())
 }
 
+// find finds Redis, if there is one, and says when it has looked for the first time.
+// The error says that it is useless to go on.
+func (g *Sidecar) find(ctx context.Context, looked func()) error {
+	defer looked()
+	if g.opts.Log.embedded() {
+		g.opts.Logger.Warn("no Redis is watched, because --log names none: only this process, and the groups of Kafka that the governor's file names")
+		return nil
+	}
+	return g.redis.find(ctx, redisOptions(g.opts, g.metrics.redis), looked, g.opts.Logger)
+}
+
+// warm looks until there is an opinion: all was read for long enough, or what was read
+// is bad enough already.
+func (g *Sidecar) warm(ctx context.Context) {
+	every := time.NewTicker(time.Second)
+	defer every.Stop()
+	complete := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+		}
+		if g.unread() != "" {
+			complete = time.Now()
+		}
+		if time.Since(complete) >= warmUp || g.law.State().Levers[0].Ratio < 1 {
+			g.opinion.Store(true)
+			g.service.Open()
+			return
+		}
+	}
+}
+
+// unread says of a signal that moves the lever that it isn't known, and why; nothing
+// if all are.
+func (g *Sidecar) unread() string {
+	for _, s := range g.law.State().Signals {
+		if s.Threshold > 0 && len(s.Levers) > 0 && (s.Verdict == governor.Unknown || s.Verdict == "") {
+			return s.Name + " isn't known: " + s.Error
+		}
+	}
+	return ""
+}
+
+// lacking says why there is no opinion yet.
+func (g *Sidecar) lacking() string {
+	if why := g.unread(); why != "" {
+		return why
+	}
+	return "not everything that it goes by has been read for " + warmUp.String()
+}
+
 // stop ends what is asked, first what would never end by itself.
 func (g *Sidecar) stop() {
 	g.leaves.Store(true)
@@ -232,60 +307,4 @@ func (g *Sidecar) stop() {
 	ctx, cancel := context.WithTimeout(context.Background(), g.opts.ShutdownTimeout)
 	defer cancel()
 	g.backend.Shutdown(ctx)
-}
-
-// watched are the servers of Redis behind a URL, which may have to be found first.
-// Safe for concurrent use.
-type watched struct {
-	url   string
-	found atomic.Pointer[redislog.Servers]
-	why   atomic.Pointer[error] // why they aren't found yet
-}
-
-var errNotYet = errors.New("Redis has not been looked for yet")
-
-// Loads implements probes.Servers.
-func (w *watched) Loads(ctx context.Context) []redislog.Load {
-	if s := w.found.Load(); s != nil {
-		return s.Loads(ctx)
-	}
-	err := errNotYet
-	if why := w.why.Load(); why != nil {
-		err = *why
-	}
-	return []redislog.Load{{Err: err}}
-}
-
-// find looks for the servers until ctx ends. The error says that it is useless.
-func (w *watched) find(ctx context.Context, o redislog.Options, logger interface{ Warn(string, ...any) }) error {
-	retry := backoff.Backoff{Base: 200 * time.Millisecond, Max: 5 * time.Second}
-	said := ""
-	for attempt := 0; ; attempt++ {
-		s, err := redislog.OpenServers(ctx, o)
-		switch {
-		case err == nil:
-			w.found.Store(s)
-			return nil
-		case ctx.Err() != nil:
-			return nil
-		case !errors.Is(err, eventlog.ErrUnavailable):
-			return fmt.Errorf("Redis can't be watched: %w", err)
-		case said != err.Error():
-			said = err.Error()
-			logger.Warn("the servers of Redis can't be found yet; trying on", "error", err)
-		}
-		w.why.Store(&err)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(retry.Delay(attempt)):
-		}
-	}
-}
-
-func (w *watched) close() error {
-	if s := w.found.Load(); s != nil {
-		return s.Close()
-	}
-	return nil
 }

@@ -44,6 +44,7 @@ const (
 	BackendFull        Code = "back-end-full"
 	TooManyFollowers   Code = "too-many-followers"
 	TooManyCallers     Code = "too-many-callers"
+	NoOpinion          Code = "no-opinion-yet"
 
 	DeviceUnknown        Code = "device-unknown"
 	DeviceBusy           Code = "device-busy"
@@ -205,6 +206,9 @@ var table = [...]Kind{
 	{BackendFull, http.StatusServiceUnavailable, "The back end holds as many connections as it may",
 		"Keep connections open and use them again instead of opening one for each request; or give the gateway more file descriptors (ulimit -n), of which the back end has a sixteenth.",
 		"A request on a new connection, while downlink_limit_used{name=\"backend_connections\"} is at downlink_limit, or the process is out of descriptors. Nothing was stored, and the connection is closed. Health is answered all the same. Repeat it after Retry-After seconds."},
+	{NoOpinion, http.StatusServiceUnavailable, "The governor has just begun",
+		"Go on with the last ratio that a governor has said, and repeat the request after Retry-After seconds. The package throttle does so.",
+		"It hasn't yet read all that it goes by for 15 s, which it takes to judge; the detail says what is missing. What it said now would be 1, and open everything although Redis may be full. `/readyz` and the health of gRPC say the same."},
 	{TooManyCallers, http.StatusServiceUnavailable, "As many programs say what they use as may",
 		"Let several processes of a program say it as one, or only ask: GET /v1/governor has no such limit.",
 		"governor_callers programs are counted at this governor. What they have said counts; this one's use doesn't."},

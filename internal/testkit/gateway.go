@@ -98,7 +98,7 @@ func (p Program) Command(args ...string) *exec.Cmd {
 // notes which files a test looks at, and would else answer from its cache
 // after the program was changed. TestMain, where it is built, isn't watched.
 func (p Program) touchSources() {
-	for _, dir := range []string{"cmd", "internal", "client"} {
+	for _, dir := range []string{"cmd", "internal", "client", "throttle"} {
 		_ = filepath.WalkDir(filepath.Join(p.root, dir), func(path string, _ fs.DirEntry, err error) error {
 			if err == nil {
 				_, err = os.Stat(path)
@@ -109,7 +109,7 @@ func (p Program) touchSources() {
 	_, _ = os.Stat(filepath.Join(p.root, "go.mod"))
 }
 
-// A Gateway is one running `downlink serve`. Its methods fail the test instead
+// A Gateway is one running `downlink serve`, dial or governor. Its methods fail the test instead
 // of returning an error.
 type Gateway struct {
 	Device  string // base URL of the devices' port
@@ -151,6 +151,15 @@ func (p Program) LaunchDialler(tb testing.TB, args ...string) *Gateway {
 	return p.launch(tb, append([]string{"dial", "--backend-listen", "127.0.0.1:0"}, args...))
 }
 
+// StartGovernor starts `downlink governor` with further arguments. Backend is where
+// it is asked; it has an opinion only 15 s later, when AwaitReady returns.
+func (p Program) StartGovernor(tb testing.TB, args ...string) *Gateway {
+	tb.Helper()
+	g := p.launch(tb, append([]string{"governor", "--governor-listen", "127.0.0.1:0"}, args...))
+	g.AwaitStarted()
+	return g
+}
+
 func (p Program) launch(tb testing.TB, args []string) *Gateway {
 	tb.Helper()
 	cmd := p.Command(args...)
@@ -169,7 +178,11 @@ func (g *Gateway) readAddresses(lines *bufio.Scanner) {
 		if url, ok := strings.CutPrefix(lines.Text(), "devices:  "); ok {
 			g.Device = url
 		}
-		if url, ok := strings.CutPrefix(lines.Text(), "back end: "); ok {
+		url, ok := strings.CutPrefix(lines.Text(), "back end: ")
+		if !ok {
+			url, ok = strings.CutPrefix(lines.Text(), "governor: ")
+		}
+		if ok {
 			g.Backend = url
 			close(g.serves)
 		}

@@ -51,6 +51,9 @@ type Options struct {
 	Governor Governor
 	// Use holds what programs say that they use.
 	Use *usage.Book
+	// Opinion reports whether what the governor says is worth hearing. Until it does,
+	// states are UNAVAILABLE.
+	Opinion func() bool
 	// Stay, if set, is asked before a watch begins: whether its connection may be
 	// held. What it says is the answer.
 	Stay func(*http.Request) error
@@ -90,6 +93,7 @@ func New(o Options) *Service {
 		health: grpchealth.NewStaticChecker(governorv1.GovernorName),
 	}
 	bounded := connect.WithReadMaxBytes(maxRequestBytes)
+	s.setHealth(grpchealth.StatusNotServing)
 	s.mux.Handle(governorv1.NewGovernorHandler(s, bounded))
 	s.mux.Handle(grpchealth.NewHandler(s.health, bounded))
 	return s
@@ -115,6 +119,20 @@ func Proto() http.Handler {
 	})
 }
 
+// Open says by health that the service may be used: the governor has an opinion.
+func (s *Service) Open() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.setHealth(grpchealth.StatusServing)
+	}
+}
+
+func (s *Service) setHealth(h grpchealth.Status) {
+	s.health.SetStatus("", h) // of the process as a whole
+	s.health.SetStatus(governorv1.GovernorName, h)
+}
+
 // Close ends every watch, lets none begin, and says by health that the service is
 // not to be used any more. It doesn't wait for them.
 func (s *Service) Close() {
@@ -122,8 +140,7 @@ func (s *Service) Close() {
 	defer s.mu.Unlock()
 	if !s.closed {
 		s.closed = true
-		s.health.SetStatus("", grpchealth.StatusNotServing)
-		s.health.SetStatus(governorv1.GovernorName, grpchealth.StatusNotServing)
+		s.setHealth(grpchealth.StatusNotServing)
 		close(s.end)
 	}
 }
@@ -175,6 +192,9 @@ func (s *Service) Patch(_ context.Context, r *governorv1.PatchRequest) (*governo
 }
 
 func (s *Service) state() (*governorv1.State, error) {
+	if !s.opts.Opinion() {
+		return nil, connect.NewError(connect.CodeUnavailable, errors.New("this governor has just begun, and has no opinion yet: go on with the last ratio that you know, and ask again in some seconds"))
+	}
 	state := new(governorv1.State)
 	return state, translate(struct {
 		governor.State

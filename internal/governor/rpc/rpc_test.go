@@ -16,6 +16,7 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -86,11 +87,12 @@ func (g *told) move(ratio float64) {
 // clear.
 type rig struct {
 	*Service
-	told *told
-	use  *usage.Book
-	url  string
-	http *http.Client
-	old  *http.Client // HTTP/1.1 alone
+	told  *told
+	use   *usage.Book
+	fresh atomic.Bool // it has just begun
+	url   string
+	http  *http.Client
+	old   *http.Client // HTTP/1.1 alone
 }
 
 func newRig(t *testing.T, adapt func(*Service)) *rig {
@@ -107,7 +109,7 @@ func newRig(t *testing.T, adapt func(*Service)) *rig {
 		t.Fatal(err)
 	}
 	r := &rig{told: &told{Governor: law, ratio: 1, more: make(chan struct{})}, use: new(usage.Book)}
-	r.Service = New(Options{Governor: r.told, Use: r.use})
+	r.Service = New(Options{Governor: r.told, Use: r.use, Opinion: func() bool { return !r.fresh.Load() }})
 	if adapt != nil {
 		adapt(r.Service)
 	}
@@ -358,6 +360,27 @@ func TestPlainHTTP(t *testing.T) {
 	}
 }
 
+// A governor that has just begun says so instead of a ratio, and is told what is in
+// use all the same.
+func TestNoOpinionYet(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	r.fresh.Store(true)
+	for name, c := range r.ways() {
+		_, err := c.GetState(t.Context(), &governorv1.GetStateRequest{})
+		if connect.CodeOf(err) != connect.CodeUnavailable {
+			t.Errorf("%s: %v", name, err)
+		}
+		_, err = c.Report(t.Context(), &governorv1.ReportRequest{Caller: name, Use: 1, ForSeconds: 60})
+		if connect.CodeOf(err) != connect.CodeUnavailable {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if sum, _ := r.use.Sum(); sum != float64(len(r.ways())) {
+		t.Errorf("%v is in use", sum)
+	}
+}
+
 // Who watches hears something although nothing happens; at the end he is told, and
 // so is whoever asks for the health.
 func TestWatchGoesOnUntilTheEnd(t *testing.T) {
@@ -385,10 +408,15 @@ func TestWatchGoesOnUntilTheEnd(t *testing.T) {
 			_ = stream.Close()
 		}()
 	}
+	if got := health(t, r); got != grpchealth.StatusNotServing {
+		t.Error(got)
+	}
+	r.Open()
 	if got := health(t, r); got != grpchealth.StatusServing {
 		t.Error(got)
 	}
 	r.Close()
+	r.Open()
 	r.Close()
 	if got := health(t, r); got != grpchealth.StatusNotServing {
 		t.Error(got)
