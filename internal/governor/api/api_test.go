@@ -48,7 +48,7 @@ type rig struct {
 	*Handlers
 	governor *governor.Governor
 	memory   *gauge
-	floor    float64
+	percent  atomic.Int64 // the floor
 	log      bytes.Buffer
 	backend  http.Handler
 	stay     error
@@ -57,14 +57,15 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{floor: 0.1, memory: &gauge{name: "redis_memory"}}
+	r := &rig{memory: &gauge{name: "redis_memory"}}
+	r.percent.Store(10)
 	signals := []governor.Signal{
 		{Probe: r.memory, Unit: "ratio", Help: "h", Period: 5 * time.Second, Timeout: 2 * time.Second, Fresh: 20 * time.Second, Threshold: 0.8, Wall: 0.92, Levers: []string{governor.Publish}},
 		{Probe: &gauge{name: "tail_lag"}, Unit: "entries", Help: "h", Period: 2 * time.Second, Timeout: time.Second, Fresh: 10 * time.Second, Threshold: 1000, Levers: []string{governor.Admission}},
 	}
 	lever := func(name, unit string) governor.Lever {
 		return governor.Lever{
-			Name: name, Unit: unit, Floor: func() float64 { return r.floor }, Set: func(governor.Position) {},
+			Name: name, Unit: unit, Floor: r.floor, Set: func(governor.Position) {},
 			Use: func() (float64, bool) { return 0, false }, Maximum: func() float64 { return 100 },
 		}
 	}
@@ -85,14 +86,14 @@ func newRig(t *testing.T) *rig {
 			return g
 		},
 		Floor: &Floor{
-			Get: func() float64 { return r.floor },
+			Get: r.floor,
 			Refuse: func(part float64) string {
 				if part < 0.01 || part > 1 {
 					return "is out of here"
 				}
 				return ""
 			},
-			Set: func(part float64) error { r.floor = part; return nil },
+			Set: func(part float64) error { r.percent.Store(int64(part * 100)); return nil },
 		},
 		Stay:   func(*http.Request) error { return r.stay },
 		Logger: slog.New(slog.NewTextHandler(&r.log, nil)),
@@ -116,6 +117,8 @@ func newRig(t *testing.T) *rig {
 	}, func(h http.Handler) http.Handler { return h }, func() (bool, string) { return true, "" })
 	return r
 }
+
+func (r *rig) floor() float64 { return float64(r.percent.Load()) / 100 }
 
 // start runs the governor. For a bubble.
 func (r *rig) start(t *testing.T) {
@@ -283,6 +286,7 @@ func TestEveryDocumentedAnswerIsReal(t *testing.T) {
 		{what: "nothing yet", method: "GET", path: EventsPath, status: 503, nobody: true},
 		{what: "no token", method: "GET", path: EventsPath, status: 401, header: []string{"X-Test-Refuse", "unauthorized"}},
 		{what: "a page", method: "GET", path: EventsPath, status: 403, header: []string{"Sec-Fetch-Site", "same-site"}},
+		{what: "a page", method: "GET", path: EventsPath, status: 403, header: []string{"Sec-Fetch-Site", "cross-site"}},
 	} {
 		r.nobody = c.nobody
 		path := cmp.Or(c.path, Path)
@@ -322,8 +326,8 @@ func TestPatch(t *testing.T) {
 	if diff := gocmp.Diff(want, v.Changed); diff != "" {
 		t.Errorf("changed (-want +got):\n%s", diff)
 	}
-	if s := r.governor.Settings(); s.Step != 0.2 || s.Signals["tail_lag"].Threshold != 5 || s.Floor != 0.1 || r.floor != 0.25 || v.Levers[0].Floor != 0.25 {
-		t.Errorf("counts: %+v, floor %v, and was answered: %+v", s, r.floor, v)
+	if s := r.governor.Settings(); s.Step != 0.2 || s.Signals["tail_lag"].Threshold != 5 || s.Floor != 0.1 || r.floor() != 0.25 || v.Levers[0].Floor != 0.25 {
+		t.Errorf("counts: %+v, floor %v, and was answered: %+v", s, r.floor(), v)
 	}
 	if diff := gocmp.Diff(want[1:], v.Patched); diff != "" {
 		t.Errorf("patched (-want +got):\n%s", diff)
@@ -339,6 +343,7 @@ func TestPatch(t *testing.T) {
 	for body, want := range map[string][]string{
 		`{"floor":7,"step":3,"signals":{"none":{"threshold":1}}}`: {"floor is out of here", "step can't be 3", "signals.none is no signal"},
 		`{"floor":0.5,"step":3}`:                                  {"step can't be 3"},
+		`{"floor":0.005,"step":0.3}`:                              {"floor is out of here"},
 		`{"floor":7,"step":0.3}`:                                  {"floor is out of here"},
 		`{"stepp":1,"Floor":1,"good":null}`:                       {"stepp is no setting", "Floor is no setting", "good must be a number"},
 		`{"step":0.3,"step":0.4}`:                                 {"step stands there twice"},
@@ -361,8 +366,8 @@ func TestPatch(t *testing.T) {
 				t.Errorf("%s: %q doesn't say %q", body, p.Detail, w)
 			}
 		}
-		if diff := gocmp.Diff(before, r.governor.Settings()); diff != "" || r.floor != 0.25 {
-			t.Errorf("%s has changed something: floor %v, %s", body, r.floor, diff)
+		if diff := gocmp.Diff(before, r.governor.Settings()); diff != "" || r.floor() != 0.25 {
+			t.Errorf("%s has changed something: floor %v, %s", body, r.floor(), diff)
 		}
 	}
 	if log := r.log.String(); strings.Count(log, "setting=floor") != 1 || !strings.Contains(log, "now=0.25") {
@@ -416,11 +421,19 @@ func TestFollow(t *testing.T) {
 		if more := events(t, first.take()); len(more) < 150 || !strings.HasPrefix(more[len(more)-1].id, fmt.Sprint(n+uint64(len(more)))+"-") {
 			t.Errorf("of the rises: %d events, the last %v", len(more), more[len(more)-1])
 		}
+		if late := events(t, r.follow(t, "").take()); late[1].kind != "change" {
+			t.Errorf("who comes for the first time misses nothing, and gets %v", late[:2])
+		}
 		gone := events(t, r.follow(t, got[n-1].id).take())
 		var gap Gap
 		if err := json.Unmarshal([]byte(gone[1].data), &gap); err != nil || gone[1].kind != "gap" || gap.After != n || gap.Restarted ||
 			!strings.HasPrefix(gone[2].id, fmt.Sprint(gap.Next)+"-") || gap.Next <= n+1 {
 			t.Errorf("after a long absence: %v", gone[:3])
+		}
+		first.take()
+		v := view(t, r.ask(t, "PATCH", Path, `{"floor":0.75}`).Body.Bytes())
+		if got := events(t, first.take()); v.Levers[1].Ratio != 0.75 || len(got) != 1 || !strings.Contains(got[0].data, `"kind":"adjusted"`) {
+			t.Errorf("a higher floor: %+v, and %v", v.Levers[1], got)
 		}
 	})
 }
