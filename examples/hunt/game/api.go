@@ -234,7 +234,7 @@ func (g *Game) judge(w http.ResponseWriter, d Drop, v verdict, now time.Time) {
 	case "other":
 		refusal{Status: http.StatusConflict, Word: "other-challenge", Why: "that isn't your challenge at the moment", Challenge: v.Next}.answer(w)
 	case "busy":
-		refusal{Status: http.StatusServiceUnavailable, Word: "busy", Why: "too much is going on; nothing was counted, so send it again", RetryAfter: soon()}.answer(w)
+		refusal{Status: http.StatusServiceUnavailable, Word: "busy", Why: "too much is going on; nothing was counted, so send it again", RetryAfter: int(g.turns.next(now).Seconds())}.answer(w)
 	default:
 		if v.Word == "right" {
 			g.board.touch(now)

@@ -73,6 +73,7 @@ type Game struct {
 	board     *board
 	room      *room
 	publisher *publisher
+	turns     *turns
 	metrics   *metrics
 }
 
@@ -93,11 +94,11 @@ func New(opts Options) (*Game, error) {
 	}
 	m := newMetrics(opts.Registerer)
 	s := newStore(client, opts.Name)
-	g := &Game{opts: opts, rules: rules{opts.Seed, opts.Side}, store: s, metrics: m}
+	g := &Game{opts: opts, rules: rules{opts.Seed, opts.Side}, store: s, turns: &turns{}, metrics: m}
 	g.room = &room{ask: opts.Governor, players: opts.Players, activeFor: opts.ActiveFor, store: s, metrics: m, logger: opts.Logger}
 	g.board = &board{store: s, top: opts.Top, every: opts.BoardEvery, playing: g.room.playing, changed: time.Now()} // after a restart somebody may have missed the last one
 	g.publisher = &publisher{
-		store: s, board: g.board, metrics: m, logger: opts.Logger, woken: make(chan struct{}, 1),
+		store: s, board: g.board, turns: g.turns, metrics: m, logger: opts.Logger, woken: make(chan struct{}, 1),
 		downlink: newDownlink(opts.Backends, opts.BackendToken),
 	}
 	return g, nil
@@ -117,6 +118,9 @@ func (g *Game) Close() {
 	g.publisher.downlink.close()
 	g.store.redis.Close()
 }
+
+// Playing is how many play, about.
+func (g *Game) Playing() int64 { return g.room.playing() }
 
 // Handler is the game's HTTP API and its page.
 func (g *Game) Handler() http.Handler { return g.routes() }

@@ -17,6 +17,7 @@ type publisher struct {
 	// Set at construction.
 	store    *store
 	board    *board
+	turns    *turns
 	downlink *downlink
 	metrics  *metrics
 	logger   *slog.Logger
@@ -173,6 +174,7 @@ func (p *publisher) sendLetters(ctx context.Context, letters []letter) error {
 		err = fmt.Errorf("Downlink answered for %d of %d events", len(replies), len(sent))
 	}
 	settled, h := p.settle(sent, replies)
+	p.turns.took(len(settled), time.Now())
 	if err == nil && h != nil {
 		err = *h
 	}
