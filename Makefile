@@ -36,7 +36,7 @@ TESTS    := CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 go test -race -vet=off -p $(A
 CHART    := CGO_ENABLED=0 go -C tools/chart test -trimpath -vet=off -count=1 -timeout $(TIMEOUT) ./...
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test lint law race fuzz chaos bench bench-peers docs proto
+.PHONY: help run build test lint law race fuzz chaos bench bench-peers hunt docs proto
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -78,6 +78,9 @@ bench-peers: ## measure TABLE beside the peers, and write docs/benchmarks.md ane
 	scripts/bench-deps
 	go run ./bench $(TABLE)
 	go run ./bench report
+
+hunt: ## play the treasure hunt of examples/hunt in a browser
+	examples/hunt/play
 
 docs: ## write docs/reference and cmd/downlink/deps.txt anew
 	go run ./tools/reference
