@@ -95,11 +95,16 @@ func (g *Gate) Check(r *http.Request) (*Caller, error) {
 }
 
 // Admin is h for those who may do everything: others get their answer here.
-func (g *Gate) Admin(h http.Handler) http.Handler {
+func (g *Gate) Admin(h http.Handler) http.Handler { return g.only(h, (*Caller).PermitAdmin) }
+
+// Governor is h for those who may ask the governor.
+func (g *Gate) Governor(h http.Handler) http.Handler { return g.only(h, (*Caller).PermitGovernor) }
+
+func (g *Gate) only(h http.Handler, permit func(*Caller) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, err := g.Check(r)
 		if err == nil {
-			err = c.PermitAdmin()
+			err = permit(c)
 		}
 		if err != nil {
 			Answer(w, err)

@@ -119,6 +119,26 @@ func TestWhoMaySendToWhom(t *testing.T) {
 	}
 }
 
+// Asking how things stand is less than changing them.
+func TestWhoMayAskTheGovernor(t *testing.T) {
+	const game = "game-token-0123456789abcdef0123456789"
+	g := gate(t, Options{File: write(t, file()+"- {name: game, sha256: "+hash(game)+", governor: true}\n")})
+	nothing := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	for token, may := range map[string]struct{ ask, change bool }{erp: {}, kiosk: {}, game: {ask: true}, ops: {true, true}} {
+		asked, changed := httptest.NewRecorder(), httptest.NewRecorder()
+		g.Governor(nothing).ServeHTTP(asked, request("Bearer "+token))
+		g.Admin(nothing).ServeHTTP(changed, request("Bearer "+token))
+		status := map[bool]int{true: http.StatusNoContent, false: http.StatusForbidden}
+		if asked.Code != status[may.ask] || changed.Code != status[may.change] {
+			t.Errorf("%.4s: %d %d", token, asked.Code, changed.Code)
+		}
+	}
+	caller, err := g.Check(request("Bearer " + game))
+	if err != nil || caller.Permit("pos-1") == nil || caller.Permit("*") == nil || caller.PermitTicket("pos-1", nil) == nil {
+		t.Errorf("it may more: %v", err)
+	}
+}
+
 func TestWhoMayMakeTickets(t *testing.T) {
 	g := gate(t, Options{File: write(t, file())})
 	for _, c := range []struct {
@@ -343,7 +363,7 @@ func (i *issuer) Check(context.Context, string) ([]byte, time.Time, error) {
 }
 
 func TestJWT(t *testing.T) {
-	const good = `{"sub":"erp","downlink":{"devices":["pos-*"],"groups":["north"],"broadcast":true,"tickets":true,"admin":true}}`
+	const good = `{"sub":"erp","downlink":{"devices":["pos-*"],"groups":["north"],"broadcast":true,"tickets":true,"governor":true,"admin":true}}`
 	later := time.Now().Add(time.Hour)
 	for name, c := range map[string]struct {
 		issuer issuer

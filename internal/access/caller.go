@@ -76,6 +76,14 @@ func (c *Caller) PermitAdmin() error {
 	return c.deny("may not do this: it has no scope admin", "admin")
 }
 
+// PermitGovernor is about asking the governor, which changes nothing.
+func (c *Caller) PermitGovernor() error {
+	if c.all || c.rights.governor || c.rights.admin {
+		return nil
+	}
+	return c.deny("may not ask the governor: it has neither the scope governor nor admin", "governor")
+}
+
 func (c *Caller) deny(what, scope string) *problem.Document {
 	return c.denials.deny(told{scopeMissing, c.name, scope}, "", problem.New(problem.Forbidden, fmt.Sprintf("the publisher %q %s", c.name, what)).
 		Advise(fmt.Sprintf("Use a token whose scope %s allows it, or have it added to this one; docs/operate/publishers.md lists the scopes.", scope)))

@@ -58,7 +58,7 @@ func parsePublishers(data []byte, d *denials) (map[digest]*Caller, error) {
 	}
 	var entries []entry
 	if err := strictyaml.Read(data, &entries); err != nil {
-		return nil, fmt.Errorf("can't be used: %w; write a list whose entries have name, sha256, and any of devices, groups, broadcast, tickets, admin", err)
+		return nil, fmt.Errorf("can't be used: %w; write a list whose entries have name, sha256, and any of devices, groups, broadcast, tickets, governor, admin", err)
 	}
 	callers := make(map[digest]*Caller, len(entries))
 	for i, e := range entries {

@@ -16,12 +16,13 @@ type Scopes struct {
 	Groups    []string `yaml:"groups"`    // likewise, without the @
 	Broadcast bool     `yaml:"broadcast"` // may send to everybody
 	Tickets   bool     `yaml:"tickets"`   // may make tickets for devices and groups above
+	Governor  bool     `yaml:"governor"`  // may ask the governor, and say what it uses
 	Admin     bool     `yaml:"admin"`
 }
 
 type rights struct {
-	devices, groups           patterns
-	broadcast, tickets, admin bool
+	devices, groups                     patterns
+	broadcast, tickets, governor, admin bool
 }
 
 // maxPatterns bounds what one token can make each event be compared with.
@@ -29,7 +30,7 @@ const maxPatterns = 256
 
 // compile checks what was written. Its errors complete the sentence "<who> …".
 func (w Scopes) compile() (rights, error) {
-	s := rights{broadcast: w.Broadcast, tickets: w.Tickets, admin: w.Admin}
+	s := rights{broadcast: w.Broadcast, tickets: w.Tickets, governor: w.Governor, admin: w.Admin}
 	var err error
 	if s.devices, err = newPatterns(w.Devices, event.ValidateDevice); err != nil {
 		return s, fmt.Errorf("has devices that can't be: %w", err)
@@ -38,8 +39,8 @@ func (w Scopes) compile() (rights, error) {
 		return s, fmt.Errorf("has groups that can't be: %w", err)
 	}
 	switch {
-	case len(w.Devices)+len(w.Groups) == 0 && !w.Broadcast && !w.Admin && !w.Tickets:
-		return s, errors.New("may do nothing; give it devices, groups, broadcast or admin")
+	case len(w.Devices)+len(w.Groups) == 0 && !w.Broadcast && !w.Admin && !w.Tickets && !w.Governor:
+		return s, errors.New("may do nothing; give it devices, groups, broadcast, governor or admin")
 	case w.Tickets && len(w.Devices) == 0:
 		return s, errors.New("has the scope tickets, which is for its devices, and has no devices")
 	}
@@ -94,7 +95,7 @@ const claim = "downlink"
 const noScopes = "the token has no scopes (claim " + claim + "): a device's token allows nothing here"
 
 // form is how the claim is written; its members are those of Scopes.
-const form = `{"devices":["…"],"groups":["…"],"broadcast":true,"tickets":true,"admin":true}`
+const form = `{"devices":["…"],"groups":["…"],"broadcast":true,"tickets":true,"governor":true,"admin":true}`
 
 // readClaims is who a token's payload says it is of, or why it can't count
 // here. Names are compared exactly, and twice is wrong: an issuer that lets its
@@ -114,7 +115,7 @@ func readClaims(payload []byte) (c *Caller, why string) {
 	}
 	var w Scopes
 	if strictjson.Read(scopes, map[string]any{
-		"devices": &w.Devices, "groups": &w.Groups, "broadcast": &w.Broadcast, "tickets": &w.Tickets, "admin": &w.Admin,
+		"devices": &w.Devices, "groups": &w.Groups, "broadcast": &w.Broadcast, "tickets": &w.Tickets, "governor": &w.Governor, "admin": &w.Admin,
 	}) != nil {
 		return nil, "the token's scopes (claim " + claim + ") aren't of the form " + form + ", each at most once"
 	}

@@ -53,9 +53,9 @@ func inPercent(part float64) int64 { return int64(math.Round(min(max(part, -1), 
 func (g *base) governorRoutes() []server.Route {
 	h := g.governing
 	return []server.Route{
-		{Method: http.MethodGet, Path: api.Path, Handler: g.admin(http.HandlerFunc(h.Show))},
+		{Method: http.MethodGet, Path: api.Path, Handler: g.asks(http.HandlerFunc(h.Show))},
 		{Method: http.MethodPatch, Path: api.Path, Handler: g.admin(http.HandlerFunc(h.Patch))},
-		{Method: http.MethodGet, Path: api.EventsPath, Handler: g.admin(http.HandlerFunc(h.Follow))},
+		{Method: http.MethodGet, Path: api.EventsPath, Handler: g.asks(http.HandlerFunc(h.Follow))},
 		{Method: http.MethodGet, Path: console.Path, Handler: console.Handler()},
 	}
 }

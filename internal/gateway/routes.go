@@ -55,3 +55,6 @@ func (g *Gateway) forPages(h http.HandlerFunc) http.Handler {
 
 // admin is h for those who may do everything.
 func (g *base) admin(h http.Handler) http.Handler { return g.identity.callers.gate.Admin(h) }
+
+// asks is h for those who may ask the governor.
+func (g *base) asks(h http.Handler) http.Handler { return g.identity.callers.gate.Governor(h) }

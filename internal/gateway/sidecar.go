@@ -13,6 +13,7 @@ import (
 
 	"downlink/internal/access"
 	"downlink/internal/certs"
+	"downlink/internal/console"
 	"downlink/internal/cors"
 	"downlink/internal/eventlog/redislog"
 	"downlink/internal/fdtable"
@@ -154,32 +155,23 @@ func (g *Sidecar) bindLimits(part share) {
 	all.Register(g.registry)
 }
 
-// routes are what is served. Who has a token may ask; who may everything may change.
+// routes are what is served. The page is for everybody: what it shows it asks for, as
+// who reads it.
 func (g *Sidecar) routes() []server.Route {
 	return []server.Route{
-		{Method: http.MethodGet, Path: api.Path, Handler: g.known(g.settled(g.pages.Show))},
+		{Method: http.MethodGet, Path: api.Path, Handler: g.asks(g.settled(g.pages.Show))},
 		{Method: http.MethodPatch, Path: api.Path, Handler: g.admin(http.HandlerFunc(g.pages.Patch))},
-		{Method: http.MethodGet, Path: api.EventsPath, Handler: g.known(g.settled(g.pages.Follow)), Slow: true},
-		{Method: http.MethodPost, Path: usage.Path, Handler: g.known(usage.Handler(&g.use, g.settled(g.pages.Show)))},
-		{Path: rpc.Path, Handler: g.known(g.service)},
+		{Method: http.MethodGet, Path: api.EventsPath, Handler: g.asks(g.settled(g.pages.Follow)), Slow: true},
+		{Method: http.MethodPost, Path: usage.Path, Handler: g.asks(usage.Handler(&g.use, g.settled(g.pages.Show)))},
+		{Path: rpc.Path, Handler: g.asks(g.service)},
 		{Path: rpc.PatchPath, Handler: g.admin(g.service)},
 		{Path: rpc.HealthPath, Handler: g.service},
+		{Method: http.MethodGet, Path: console.Path, Handler: console.Handler()},
 		{Method: http.MethodGet, Path: rpc.ProtoPath, Handler: rpc.Proto()},
 		{Method: http.MethodGet, Path: limits.Path, Handler: g.admin(limits.Show(g.opts.Limits))},
 		{Method: http.MethodPatch, Path: limits.Path, Handler: g.admin(limits.Apply(g.opts.Limits, g.opts.Logger.With("part", "limits")))},
 		{Method: http.MethodGet, Path: "/metrics", Handler: metrics.Handler(g.registry, g.opts.Logger)},
 	}
-}
-
-// known is h for everybody who shows a token that counts.
-func (g *Sidecar) known(h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, err := g.identity.callers.gate.Check(r); err != nil {
-			access.Answer(w, err)
-			return
-		}
-		h.ServeHTTP(w, r)
-	})
 }
 
 // settled is h once the governor has an opinion.

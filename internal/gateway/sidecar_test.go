@@ -1,0 +1,214 @@
+package gateway
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"downlink/internal/config"
+	"downlink/internal/governor/rpc"
+	"downlink/internal/governor/rpc/governorv1"
+	"downlink/internal/governor/usage"
+	"downlink/internal/limits"
+	"downlink/internal/testkit"
+	client "downlink/throttle"
+)
+
+// beside runs a governor for other programs. It has an opinion at once, unless it has
+// nothing to go by.
+func beside(t *testing.T, o Options) (g *Sidecar, url string, stop func()) {
+	t.Helper()
+	o.Limits = limits.New(config.LimitsOf(config.Governor), limits.Setting{Name: governorMaximum, Value: 1000, Origin: limits.FromDefault})
+	g, err := NewSidecar(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- g.Run(ctx) }()
+	stopped := false
+	stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(stop)
+	g.opinion.Store(true)
+	g.service.Open()
+	return g, "http://" + g.Addr().String(), stop
+}
+
+func sidecarOptions(t *testing.T, log string) Options {
+	o := testOptions(t, log)
+	return Options{
+		BackendListen: o.BackendListen, ReadHeaderTimeout: 300 * time.Millisecond, ShutdownTimeout: o.ShutdownTimeout, WriteTimeout: o.WriteTimeout,
+		Log: o.Log, SweepInterval: o.SweepInterval, Version: o.Version, Logger: o.Logger,
+	}
+}
+
+// Who may ask may not change, and who may do neither hears nothing; health and metrics
+// are everybody's. It is the same by JSON and by gRPC.
+func TestSidecarKnowsItsCallers(t *testing.T) {
+	t.Parallel()
+	const asks, sends, changes = "asks-0123456789abcdef0123456789abcdef", "sends-0123456789abcdef0123456789abcde", "changes-0123456789abcdef0123456789abc"
+	file := filepath.Join(t.TempDir(), "publishers.yml")
+	entry := func(token, scope string) string {
+		return fmt.Sprintf("- {name: %.4s, sha256: %x, %s}\n", token, sha256.Sum256([]byte(token)), scope)
+	}
+	if err := os.WriteFile(file, []byte(entry(asks, "governor: true")+entry(sends, "broadcast: true")+entry(changes, "admin: true")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := sidecarOptions(t, testkit.StartRedis(t).URL())
+	o.Backend.PublishersFile = file
+	_, url, _ := beside(t, o)
+	const settings, report = `{"settings":{"step":0.2}}`, `{"caller":"a","use":1,"for_seconds":30}`
+	for _, c := range []struct {
+		method, path, body string
+		who                string // may
+	}{
+		{http.MethodGet, "/v1/governor", "", asks + changes},
+		{http.MethodPatch, "/v1/governor", `{"step":0.2}`, changes},
+		{http.MethodPost, usage.Path, report, asks + changes},
+		{http.MethodPost, governorv1.GovernorGetStateProcedure, "{}", asks + changes},
+		{http.MethodPost, governorv1.GovernorReportProcedure, report, asks + changes},
+		{http.MethodPost, rpc.PatchPath, settings, changes},
+		{http.MethodGet, "/v1/limits", "", changes},
+		{http.MethodPatch, "/v1/limits", `{"governor_maximum":500}`, changes},
+		{http.MethodPost, rpc.HealthPath + "Check", "{}", asks + sends + changes + "nobody"},
+		{http.MethodGet, "/metrics", "", asks + sends + changes + "nobody"},
+		{http.MethodGet, "/readyz", "", asks + sends + changes + "nobody"},
+		{http.MethodGet, rpc.ProtoPath, "", asks + sends + changes + "nobody"},
+		{http.MethodGet, "/console", "", asks + sends + changes + "nobody"},
+	} {
+		for _, token := range []string{asks, sends, changes, "nobody"} {
+			status := call(t, c.method, url+c.path, c.body, token)
+			want := http.StatusOK
+			if !strings.Contains(c.who, token) {
+				want = map[bool]int{true: http.StatusUnauthorized, false: http.StatusForbidden}[token == "nobody"]
+			}
+			if status != want {
+				t.Errorf("%s %s by %.6s: %d, want %d", c.method, c.path, token, status, want)
+			}
+		}
+	}
+	c := governorv1.NewGovernorClient(http.DefaultClient, url)
+	if _, err := c.GetState(t.Context(), &governorv1.GetStateRequest{}); connect.CodeOf(err) != connect.CodeUnauthenticated {
+		t.Errorf("by gRPC: %v", err)
+	}
+	asking, err := client.New(client.Options{URL: url, Token: asks, Refresh: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer asking.Close()
+	if err := asking.Refresh(t.Context()); err != nil || asking.State().Maximum != 500 {
+		t.Errorf("%v, %+v", err, asking.State())
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
+func call(t *testing.T, method, url, body, token string) int {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	if token != "nobody" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	_, _ = io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode
+}
+
+// A watch outlives the time that a request's header may take, on both versions of
+// HTTP, and ends with the governor, which is not kept waiting by it.
+func TestSidecarIsWatched(t *testing.T) {
+	t.Parallel()
+	o := sidecarOptions(t, testkit.StartRedis(t).URL())
+	g, url, stop := beside(t, o)
+	ended := make(chan error, 2)
+	for _, old := range []bool{true, false} {
+		transport := &http.Transport{Protocols: new(http.Protocols)}
+		transport.Protocols.SetHTTP1(old)
+		transport.Protocols.SetUnencryptedHTTP2(!old)
+		defer transport.CloseIdleConnections()
+		stream, err := governorv1.NewGovernorClient(&http.Client{Transport: transport}, url).Watch(t.Context(), &governorv1.WatchRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stream.Close()
+		go func() {
+			for stream.Receive() {
+			}
+			ended <- stream.Err()
+		}()
+	}
+	testkit.Eventually(t, "both watch", func() bool { return g.service.Watching() == 2 })
+	select {
+	case err := <-ended:
+		t.Errorf("it ends by itself: %v", err)
+	case <-time.After(3 * o.ReadHeaderTimeout):
+	}
+	began := time.Now()
+	stop()
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("the end took %v", took)
+	}
+	for range 2 {
+		if err := <-ended; connect.CodeOf(err) != connect.CodeUnavailable {
+			t.Error(err)
+		}
+	}
+}
+
+// Without Redis there is nothing to go by, and who asks is told what is missing; a
+// log in a directory isn't watched at all.
+func TestSidecarWithoutRedis(t *testing.T) {
+	t.Parallel()
+	o := sidecarOptions(t, "redis+sentinel://127.0.0.1:1/main/0")
+	g, url, _ := beside(t, o)
+	g.opinion.Store(false)
+	testkit.Eventually(t, "it says what is missing", func() bool {
+		status, text := testkit.Get(t, url+"/v1/governor")
+		return status == http.StatusServiceUnavailable && strings.Contains(text, "redis_memory isn't known: ") && strings.Contains(text, "no-opinion-yet")
+	})
+	if ok, why := g.Ready(); ok || !strings.Contains(why, "redis_memory") {
+		t.Errorf("%v %s", ok, why)
+	}
+	o = sidecarOptions(t, "file:"+t.TempDir())
+	_, url, _ = beside(t, o)
+	if status, text := testkit.Get(t, url+"/v1/governor"); status != http.StatusOK || strings.Contains(text, "redis_memory") || !strings.Contains(text, "kafka_lag") {
+		t.Errorf("%d %s", status, text)
+	}
+	o = sidecarOptions(t, "redis://127.0.0.1:1/0")
+	o.Log.TLS.CA = "gone.pem"
+	o.Limits = limits.New(config.LimitsOf(config.Governor))
+	refused, err := NewSidecar(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := refused.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "Redis can't be watched") {
+		t.Errorf("it goes on: %v", err)
+	}
+}
