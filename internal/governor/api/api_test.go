@@ -370,6 +370,13 @@ func TestPatch(t *testing.T) {
 			t.Errorf("%s has changed something: floor %v, %s", body, r.floor(), diff)
 		}
 	}
+	var many strings.Builder
+	for i := range 5000 {
+		fmt.Fprintf(&many, `"n%d":1,`, i)
+	}
+	if a := r.ask(t, "PATCH", Path, "{"+many.String()+`"x":1}`); a.Code != 400 || a.Body.Len() > 10_000 || !strings.Contains(a.Body.String(), "n99 is no setting") || !strings.Contains(a.Body.String(), "and 4901 more") {
+		t.Errorf("thousands of mistakes: %d with %d bytes: %.200s", a.Code, a.Body.Len(), a.Body)
+	}
 	if log := r.log.String(); strings.Count(log, "setting=floor") != 1 || !strings.Contains(log, "now=0.25") {
 		t.Errorf("the log: %s", log)
 	}

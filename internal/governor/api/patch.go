@@ -84,12 +84,19 @@ func (h *Handlers) read(w http.ResponseWriter, r *http.Request) ([]byte, *proble
 	return body, nil
 }
 
+// named is how many mistakes an answer names: more than there are settings.
+const named = 100
+
 func refusal(err error) *problem.Document {
 	if fault, ok := errors.AsType[*problem.Document](err); ok {
 		return fault
 	}
 	if faults, ok := errors.AsType[governor.Faults](err); ok && len(faults) > 0 {
-		return problem.New(problem.InvalidSetting, faults.Error()).At(faults[0].Name)
+		text := faults[:min(len(faults), named)].Error()
+		if more := len(faults) - named; more > 0 {
+			text += fmt.Sprintf("; and %d more", more)
+		}
+		return problem.New(problem.InvalidSetting, text).At(faults[0].Name)
 	}
 	return problem.New(problem.Internal, err.Error())
 }
