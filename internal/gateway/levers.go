@@ -123,7 +123,7 @@ func (g *Gateway) leversOf(f *flow) []governor.Lever {
 func (l *levers) all(streams func() int, stored func() uint64) []governor.Lever {
 	return []governor.Lever{
 		{
-			Name: governor.Admission, Unit: "connections", Floor: l.floor,
+			Name: governor.Admission, Unit: "connections", Floor: l.floor, Stays: true,
 			Use: func() (float64, bool) {
 				full := l.admission.whole()
 				return float64(streams()) / full, full > 0
@@ -194,8 +194,10 @@ const (
 	rateOver = 10 * time.Second
 	peakOver = 5 * time.Minute
 	// leastPeak is what is taken for the peak of a gateway through which hardly
-	// anything is published, in entries/s: a tenth of it disturbs nobody.
-	leastPeak = 1000
+	// anything is published, in entries/s. More would leave a lever at its floor above
+	// what is published, and hold nothing back: 20 events/s of 40 KiB fill 32 MiB in
+	// less than a minute. Less would have whoever publishes one now and then wait.
+	leastPeak = 10
 )
 
 // read brings the meter up to date. open says that nothing is held back, so that

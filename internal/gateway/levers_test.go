@@ -193,4 +193,8 @@ func TestMeter(t *testing.T) {
 	if got := at(0, 3600, true); got > 1 || m.reference() != leastPeak {
 		t.Errorf("quiet: %v, %v", got, m.reference())
 	}
+	// Few but large events fill Redis, too: at its floor, the lever lets fewer through.
+	if at(20, 60, true); m.reference()/10 > 2.1 {
+		t.Errorf("of 20 a second, %v are a tenth", m.reference()/10)
+	}
 }
