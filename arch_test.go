@@ -147,8 +147,10 @@ var rules = map[string]rule{
 	"load":          {may: "event fdtable load/wire load/template load/fleet load/producer load/ledger load/watch load/results", mods: hdr + " " + xsys, why: "scenarios; nothing of the gateway may come along, or it would measure itself"},
 
 	// An example of an application: what it has of ours, others can have too.
-	"examples/hunt/game": {mods: rueidis + " " + gojwt, why: "an application meets Downlink over HTTP only"},
-	"examples/hunt":      {may: "examples/hunt/game throttle", mods: kong + " " + prometheus, why: "the command line of the example"},
+	"examples/hunt/game":    {mods: rueidis + " " + gojwt, why: "an application meets Downlink over HTTP only"},
+	"examples/hunt/players": {may: "examples/hunt/game frame", why: "a page's players: they meet game and gateway over HTTP, and read streams with our own parser"},
+	"examples/hunt/run":     {may: "examples/hunt/players", mods: yaml, why: "starts programs, and asks them over the network how they are"},
+	"examples/hunt":         {may: "examples/hunt/game throttle", mods: kong + " " + prometheus, why: "the command line of the example"},
 
 	// For other programs, and for tests.
 	"throttle":            {why: "public: only the standard library may come along; it knows the JSON of a governor, and nothing else of it"},

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"downlink/internal/testkit"
+)
+
+// binaries are the programs of a run, built for this one.
+var binaries options //nolint:gochecknoglobals // built once
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "-crowd" { // this program, as a process of players
+		main()
+		return
+	}
+	dir, err := os.MkdirTemp("", "hunt")
+	if err == nil {
+		err = buildAll(dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(cleaning{m, dir})
+}
+
+// cleaning takes the binaries away when all tests are through.
+type cleaning struct {
+	*testing.M
+	dir string
+}
+
+func (c cleaning) Run() int {
+	defer os.RemoveAll(c.dir)
+	return c.M.Run()
+}
+
+func buildAll(dir string) error {
+	if _, err := testkit.Build(dir); err != nil {
+		return err
+	}
+	binaries.downlink, binaries.game = filepath.Join(dir, "downlink"), filepath.Join(dir, "game")
+	if out, err := exec.Command("go", "build", "-o", binaries.game, "downlink/examples/hunt").CombinedOutput(); err != nil {
+		return fmt.Errorf("building the game: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// TestSmallHunt: what a run starts plays, is measured and ends; and a cap lets Redis
+// fill behind it. The governor's law takes minutes: make hunt-002 shows that.
+func TestSmallHunt(t *testing.T) {
+	const players, last = 200, 15 * time.Second
+	for _, kind := range []kind{capped, governed} {
+		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
+			o := binaries
+			o.kind, o.gateways, o.crowds = kind, 2, 2
+			o.governor = "../governor.yaml"
+			o.out = filepath.Join(t.TempDir(), "run")
+			o.hunt = small(t, players, last)
+			s, err := run(t.Context(), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.write(o.out); err != nil {
+				t.Fatal(err)
+			}
+			s.print(t.Output())
+			check(t, s, players)
+			if kind == capped && (s.Peak < 0.95 || s.Refused == 0 || s.Throttled < players/2) {
+				t.Error("Redis didn't fill behind the cap")
+			}
+		})
+	}
+}
+
+// small is a file with a hunt for few players, whose Redis can't hold what half of
+// them publish.
+func small(t *testing.T, players int, last time.Duration) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "hunt.yaml")
+	text := fmt.Sprintf(`
+load: {seed: 7, players: %d, arrive: 3s, last: %v, think: 1500ms, look: 2s}
+redis: {maxmemory: 3mb}
+gateway: {shards: 2, window: 30s, sweep_interval: 1s, governor_floor: 2}
+game: {side: 32, top: 10, board_every: 500ms, outbox: 500}
+cap: %d
+`, players, last, players/5)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// check sees that everything was measured, and adds up.
+func check(t *testing.T, s *summary, players int) {
+	t.Helper()
+	if n := len(s.Samples); n < 12 {
+		t.Fatalf("%d samples of 15 s", n)
+	}
+	last := s.Samples[len(s.Samples)-1]
+	if last.Waiting+last.Playing != players {
+		t.Errorf("%d wait and %d play, of %d", last.Waiting, last.Playing, players)
+	}
+	if last.Streams == 0 || last.Second.Streams == 0 || s.Solved == 0 || s.Drops == 0 || s.Board < 0 || last.Memory <= 0 || last.Outbox < 0 {
+		t.Errorf("not measured: %+v", last)
+	}
+	if s.Faults > 0 {
+		t.Errorf("%d requests failed otherwise than by a refusal", s.Faults)
+	}
+	if s.Kind == governed && (last.Admitted == 0 || s.Ask == 0) {
+		t.Errorf("the governor wasn't asked: %+v", last)
+	}
+}
