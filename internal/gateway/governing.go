@@ -16,7 +16,7 @@ import (
 // limit: it is kept where limits are.
 func (g *base) showGovernor() *api.Handlers {
 	all := g.opts.Limits
-	return api.New(api.Options{
+	h := api.New(api.Options{
 		Governor: func() *governor.Governor {
 			if f := g.flow.Load(); f != nil {
 				return f.governor
@@ -35,6 +35,8 @@ func (g *base) showGovernor() *api.Handlers {
 		Stay:   stay,
 		Logger: g.opts.Logger.With("part", "governor"),
 	})
+	all.Uses(governorFollowers, func() float64 { return float64(h.Following()) })
+	return h
 }
 
 // refuseFloor says why a floor can't be governor_floor.

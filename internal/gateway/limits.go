@@ -17,6 +17,7 @@ const (
 	drainRate     = "drain_rate"
 
 	governorFloor      = "governor_floor"
+	governorFollowers  = "governor_followers" // fixed
 	governorReserve    = "governor_reserve"
 	governorMaximum    = "governor_maximum"
 	shedRate           = "governor_shed_rate"
