@@ -32,13 +32,14 @@ type Governor struct {
 	law     *law
 	base    Settings             // without what Apply has made of them
 	since   map[string]time.Time // when a lever moved last
+	missed  map[string]bool      // signals of which the log says that they can't be read
 	history history
 }
 
 // New makes a governor, which moves nothing before Run. An error is Faults: what
 // is wrong with the settings.
 func New(o Options) (*Governor, error) {
-	g := &Governor{opts: o, began: time.Now(), since: make(map[string]time.Time)}
+	g := &Governor{opts: o, began: time.Now(), since: make(map[string]time.Time), missed: make(map[string]bool)}
 	for _, v := range o.Levers {
 		g.levers = append(g.levers, v.Name)
 		g.since[v.Name] = g.began
@@ -120,15 +121,17 @@ func (g *Governor) note(i int, asked time.Time, r Reading, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	s := g.law.signals[i]
-	failing := s.err != nil
+	again := s.read || s.err != nil // at the very first some of what is measured hasn't begun
 	s.note(asked.Sub(g.began), r, err)
 	if s.err != nil {
 		g.opts.Metrics.failures.WithLabelValues(s.name).Inc()
 	}
 	switch {
-	case s.err != nil && !failing:
+	case s.err != nil && !g.missed[s.name] && again:
+		g.missed[s.name] = true
 		g.opts.Logger.Warn("a signal of the governor can't be read; until it can be, no lever that it moves rises", "signal", s.name, "error", s.err)
-	case s.err == nil && failing:
+	case s.err == nil && g.missed[s.name]:
+		g.missed[s.name] = false
 		g.opts.Logger.Warn("a signal of the governor can be read again", "signal", s.name)
 	}
 }

@@ -179,6 +179,33 @@ func TestFallHoldAndRise(t *testing.T) {
 	})
 }
 
+// At a start the tail hasn't looked at the log yet: that is nothing to warn of. What
+// goes on to fail is.
+func TestABeginningIsNoFailure(t *testing.T) {
+	var log bytes.Buffer
+	signals := []Signal{{Probe: &gauge{name: "tail_lag"}, Unit: "entries", Help: "h", Period: 2 * time.Second, Timeout: time.Second, Fresh: 10 * time.Second, Threshold: 1000}}
+	g, err := New(Options{
+		Signals: signals, Settings: Defaults(signals), Metrics: NewMetrics(prometheus.NewRegistry()),
+		Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range []struct {
+		err  error
+		want string
+	}{
+		{errors.New("it hasn't begun"), ""}, {nil, ""},
+		{errors.New("gone"), "can't be read;"}, {errors.New("gone"), ""}, {nil, "can be read again"}, {nil, ""},
+	} {
+		log.Reset()
+		g.note(0, time.Now(), Reading{}, c.err)
+		if got := log.String(); !strings.Contains(got, c.want) || (got == "") != (c.want == "") {
+			t.Errorf("reading %d, with the error %v: %q, want %q", i, c.err, got, c.want)
+		}
+	}
+}
+
 // A governor whose Redis is frozen goes on with the last ratio; another signal
 // still makes it fall.
 func TestFrozenSignalsHold(t *testing.T) {
