@@ -27,6 +27,7 @@ type publisher struct {
 	web   *http.Client
 	pad   string
 	next  int
+	told  time.Duration // to wait, by what was refused last
 }
 
 // A line is one event on its way.
@@ -92,12 +93,13 @@ func (p *publisher) compose(l *lane) line {
 	return line{l, n, fmt.Sprintf(`{"device":%q,"type":%q,"key":%q,"text":"%d %s","idem":"%s/%s/%d"}`, l.target, l.name, l.key, n, p.pad[:pad], l.target, l.name, n)}
 }
 
-// rest pauses before a repeat: whoever repeats without keeps servers from
-// coming back.
+// rest pauses before a repeat, for as long as it was told: whoever repeats without
+// keeps servers from coming back.
 func (p *publisher) rest(attempt int) {
 	if attempt > 0 {
-		wait(context.Background(), time.Duration(20+p.rng.IntN(150))*time.Millisecond)
+		wait(context.Background(), max(time.Duration(20+p.rng.IntN(150))*time.Millisecond, p.told))
 	}
+	p.told = 0
 	if attempt == 200 {
 		p.run.chronicle.fault("a batch isn't accepted in %d attempts", attempt)
 	}
@@ -111,11 +113,30 @@ type answer struct {
 		ID    event.ID
 		Shard int
 	}
-	Error *struct {
-		Type   string
-		Status int
-		Detail string
+	Error *refusal
+}
+
+// A refusal is a problem document.
+type refusal struct {
+	Type       string
+	Status     int
+	Detail     string
+	RetryAfter int `json:"retry_after"`
+}
+
+// heed reports whether an event may be repeated that was refused: the log is away, or
+// the governor holds publishers back, as faults make it do. No rate is configured, so
+// of what was refused for a rate the first must name it; what follows in the
+// batch must not overtake it.
+func (p *publisher) heed(e *refusal) bool {
+	switch {
+	case e == nil || e.Status == http.StatusServiceUnavailable:
+		return true
+	case e.Status != http.StatusTooManyRequests || p.told == 0 && !strings.Contains(e.Detail, "the governor"):
+		return false
 	}
+	p.told = max(p.told, time.Duration(e.RetryAfter)*time.Second, time.Millisecond)
+	return true
 }
 
 // send posts lines and returns those that weren't acknowledged.
@@ -129,7 +150,7 @@ func (p *publisher) send(lines []line) (left []line) {
 		return lines
 	}
 	defer resp.Body.Close()
-	if c := resp.StatusCode; c != http.StatusOK && c != http.StatusServiceUnavailable {
+	if c := resp.StatusCode; c != http.StatusOK && c != http.StatusServiceUnavailable && c != http.StatusTooManyRequests {
 		p.run.chronicle.fault("a batch was refused: %d", c)
 	}
 	answers := bufio.NewScanner(resp.Body)
@@ -161,7 +182,7 @@ func (p *publisher) accepted(l line, a answer) bool {
 			p.run.chronicle.hold(one.Shard, one.ID, now)
 		}
 	default:
-		if a.Error != nil && a.Error.Status != http.StatusServiceUnavailable {
+		if !p.heed(a.Error) {
 			p.run.chronicle.fault("%s %d was refused: %d %s %s", l.lane.target, l.n, a.Error.Status, a.Error.Type, a.Error.Detail)
 		}
 		return false
@@ -197,7 +218,10 @@ func (p *publisher) post(l line) bool {
 		return false
 	}
 	if resp.StatusCode != http.StatusOK {
-		p.run.chronicle.fault("%s %d was refused: %d %s", l.lane.target, l.n, resp.StatusCode, text)
+		var e refusal
+		if json.Unmarshal(text, &e) != nil || !p.heed(&e) || resp.Header.Get("Downlink-Signal") == "" {
+			p.run.chronicle.fault("%s %d was refused: %d %s", l.lane.target, l.n, resp.StatusCode, text)
+		}
 		return false
 	}
 	return p.accepted(l, a)
