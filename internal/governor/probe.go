@@ -87,6 +87,10 @@ type Lever struct {
 	// Use is which part is in use of what is allowed at ratio 1; ok is false if
 	// that isn't known. A fall counts from it, if less is used than is allowed.
 	Use func() (part float64, ok bool)
+	// Stays says that what is in use doesn't end because the lever has fallen: a
+	// connection, unlike an event. Then one fall goes no deeper than holds back
+	// everybody new, also a fast one: who comes back should find a place.
+	Stays bool
 	// Set applies a position. It is called by Run alone, at each change, and
 	// doesn't block.
 	Set func(Position)
