@@ -53,7 +53,11 @@ func hunt(t *testing.T, args ...string) (url string) {
 	ctx, end := context.WithCancel(context.Background())
 	said, out := io.Pipe()
 	ended := make(chan error, 1)
-	go func() { ended <- commands.Serve.run(ctx, out, slog.New(slog.DiscardHandler)); out.Close() }()
+	go func() {
+		err := commands.Serve.run(ctx, out, slog.New(slog.DiscardHandler))
+		_ = out.CloseWithError(io.EOF) // whoever waits for its first line
+		ended <- err
+	}()
 	t.Cleanup(func() {
 		end()
 		select {
@@ -108,6 +112,35 @@ func TestServe(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestGovernor: Redis fills up, the gateway's governor lowers admission, and who
+// comes to the hunt is asked to wait, by which signal; and is let in when it is over.
+func TestGovernor(t *testing.T) {
+	t.Parallel()
+	redis, secret := testkit.StartRedis(t, testkit.RedisConfig("maxmemory 40mb", "maxmemory-policy noeviction")), writeSecret(t)
+	gateway := program.StartGateway(t, "--log", redis.URL(), "--auth", "jwt", "--jwt-hmac-secret-file", secret, "--max-connections", "10", "--governor-reserve", "0")
+	set := func(settings ...string) {
+		t.Helper()
+		if r := program.Run(t, "", append([]string{"governor", "set", "--backend", gateway.Backend}, settings...)...); r.Code != 0 {
+			t.Fatalf("%v: %+v", settings, r)
+		}
+	}
+	set("fast_step=0.8", "signals.redis_memory.levers=publish,admission")
+	url := hunt(t, "--redis", redis.URL(), "--backend", gateway.Backend, "--events", gateway.Device, "--secret-file", secret,
+		"--governor", gateway.Backend, "--refresh", "100ms")
+	join := func() (int, string) { return testkit.Post(t, url+"/join", "application/json", `{"name":"Ada"}`) }
+	if status, said := join(); status != 200 {
+		t.Fatalf("at first: %d %s", status, said)
+	}
+	redis.Do("SETRANGE", "ballast", "36000000", "x")
+	testkit.Eventually(t, "who comes has to wait", func() bool {
+		status, said := join()
+		return status == 503 && strings.Contains(said, `"error":"waiting-room"`) && strings.Contains(said, "redis_memory")
+	})
+	redis.Do("DEL", "ballast")
+	set("on=false") // rather than to wait until it rises
+	testkit.Eventually(t, "who comes is let in", func() bool { status, _ := join(); return status == 200 })
 }
 
 // TestWrongCommandLines: what can't work ends at once, and says why.

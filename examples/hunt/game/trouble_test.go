@@ -196,6 +196,22 @@ func TestWaitingRoom(t *testing.T) {
 	}
 }
 
+// TestTwoProcesses: both publish what waits, and nothing comes twice.
+func TestTwoProcesses(t *testing.T) {
+	t.Parallel()
+	r := start(t, testkit.StartRedis(t), nil, "")
+	ada := r.join("Ada")
+	stream := r.stream(ada)
+	r.run() // beside the first, which the test ends at its end
+	const solves = 60
+	r.solveAll(ada, 1, solves)
+	wantAll(t, stream, solves)
+	r.solveAll(ada, solves+1, solves+1)
+	if a := next[Challenge](t, stream, "assignment"); a.Number != solves+2 {
+		t.Errorf("after all of it came number %d once more", a.Number)
+	}
+}
+
 // TestPoison: an event that Downlink will never take stops nobody else's.
 func TestPoison(t *testing.T) {
 	t.Parallel()
