@@ -36,10 +36,10 @@ TESTS    := CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 go test -race -vet=off -p $(A
 CHART    := CGO_ENABLED=0 go -C tools/chart test -trimpath -vet=off -count=1 -timeout $(TIMEOUT) ./...
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test lint law race fuzz chaos bench bench-peers hunt docs proto
+.PHONY: help run build test lint law race fuzz chaos bench bench-peers hunt hunt-001 hunt-002 hunt-003 docs proto
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: build ## build, then serve on 127.0.0.1:8080 with the embedded log
 	./downlink serve --listen 127.0.0.1:8080
@@ -81,6 +81,15 @@ bench-peers: ## measure TABLE beside the peers, and write docs/benchmarks.md ane
 
 hunt: ## play the treasure hunt of examples/hunt in a browser
 	examples/hunt/play
+
+hunt-001: ## let the hunt die behind a fixed cap, with no governor (5 minutes, 10,000 players)
+	examples/hunt/record 001 capped
+
+hunt-002: ## the same with the governor, and no cap: it survives
+	examples/hunt/record 002 governed
+
+hunt-003: ## the same with neither: what the cap hid
+	examples/hunt/record 003 open
 
 docs: ## write docs/reference and cmd/downlink/deps.txt anew
 	go run ./tools/reference
