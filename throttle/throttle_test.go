@@ -95,7 +95,7 @@ func TestTheLastWordStands(t *testing.T) {
 		"nothing":    func(http.ResponseWriter, *http.Request) {},
 		"silence":    func(_ http.ResponseWriter, r *http.Request) { wait(r, hold) },
 		"half an answer": func(w http.ResponseWriter, r *http.Request) {
-			w.Write([]byte(half[:40]))
+			_, _ = io.WriteString(w, half[:40])
 			w.(http.Flusher).Flush()
 			wait(r, hold)
 		},

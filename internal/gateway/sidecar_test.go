@@ -219,3 +219,27 @@ func TestSidecarWithoutRedis(t *testing.T) {
 		t.Errorf("it goes on: %v", err)
 	}
 }
+
+// A program may ask a gateway, too, whose lever for publishers is another.
+func TestThrottleAsksAGateway(t *testing.T) {
+	t.Parallel()
+	g := run(t, testOptions(t, "file:"+t.TempDir()))
+	for lever, unit := range map[string]string{"": "connections", "publish": "entries/s"} {
+		c, err := client.New(client.Options{URL: g.backend, Lever: lever, Refresh: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if err := c.Refresh(t.Context()); err != nil || c.Ratio() != 1 || c.State().Unit != unit {
+			t.Errorf("%v, %+v", err, c.State())
+		}
+	}
+	c, err := client.New(client.Options{URL: g.backend, Refresh: time.Hour, Use: func() float64 { return 1 }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.Refresh(t.Context()); err == nil || !strings.Contains(err.Error(), "404") {
+		t.Errorf("it counts itself: %v", err)
+	}
+}

@@ -34,7 +34,8 @@ func (s *Service) Watch(ctx context.Context, _ *governorv1.WatchRequest, out *co
 			return connect.NewError(connect.CodeResourceExhausted, err)
 		}
 	}
-	// The request has been read. On HTTP/1.1 its deadline would end the watch.
+	// The request has been read. net/http may go on reading, and would take its deadline
+	// for the end of the client.
 	if err := v.SetReadDeadline(time.Time{}); err != nil {
 		return err
 	}
