@@ -133,9 +133,9 @@ func (l *law) decide(now time.Duration, v *lever) move {
 	case v.ratio < floor:
 		return move{lever: v, kind: Adjusted, before: v.ratio, after: floor, signal: v.by, why: "the floor was raised"}
 	case v.verdict == AtWall && v.due(now, p.FastPeriod):
-		return l.fall(v, FastFall, p.FastStep, floor)
+		return l.fall(v, FastFall, v.worst.needs(p.FastStep), floor)
 	case (v.verdict == Over || v.verdict == AtWall) && v.due(now, p.Period):
-		return l.fall(v, Fall, p.Step, floor)
+		return l.fall(v, Fall, v.worst.needs(p.Step), floor)
 	case v.ratio < 1 && v.calm && v.verdict != Fair:
 		return l.rise(now, v)
 	}
@@ -158,17 +158,24 @@ func (l *law) floor(v *lever) float64 {
 // hold nobody back whom it doesn't hold back already, and be longer on its way up.
 const far = 2
 
+// depth is the lowest that a lever falls by itself while so much is in use.
+func (l *law) depth(use float64) float64 { return use * math.Pow(1-l.settings.Step, far) }
+
 // fall is a step down, counted from what is allowed or from what is in use,
 // whichever is less.
 func (l *law) fall(v *lever, kind Kind, step, floor float64) move {
 	from := v.ratio
-	if use, known := v.use(); known {
-		if v.ratio <= use*math.Pow(1-l.settings.Step, far) {
+	use, known := v.use()
+	if known {
+		if v.ratio <= l.depth(use) {
 			return move{} // what is in use has to come down first
 		}
 		from = min(from, use)
 	}
 	to := max(from*(1-step), floor)
+	if v.Stays && known {
+		to = max(to, l.depth(use))
+	}
 	if to >= v.ratio {
 		return move{}
 	}
@@ -240,6 +247,9 @@ func (l *law) apply(now time.Duration, v *lever, m move) {
 	for _, s := range l.signals {
 		if l.couples(s, v) {
 			s.moved, s.touched, s.drawn = now, true, false
+			if m.kind == Rise {
+				s.rose, s.risen = now, true
+			}
 		}
 	}
 }
@@ -253,6 +263,8 @@ func (l *law) explain(s *signal) string {
 	}
 	text += " is " + amount(s.last.Value, s.Unit)
 	switch {
+	case s.early:
+		text += ", and what comes would bring it over the threshold of " + amount(g.Threshold, s.Unit) + ": of that, " + amount(s.share, "ratio") + " fits"
 	case s.verdict == AtWall && s.last.Value >= g.Wall:
 		text += ", at the wall of " + amount(g.Wall, s.Unit)
 	case s.verdict == AtWall:

@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 func memorySignal(window float64) Signal {
 	w := time.Duration(window * float64(time.Second))
 	return Signal{
-		Probe: named("redis_memory"), Unit: "ratio", Period: 5 * time.Second, Fresh: 20 * time.Second, Ripple: 5 * time.Second,
+		Probe: named("redis_memory"), Unit: "ratio", Period: min(max(w/100, time.Second), 5*time.Second), Fresh: 20 * time.Second, Ripple: 5 * time.Second,
 		Settles: func() time.Duration { return w }, Threshold: 0.8, Wall: 0.92, Levers: []string{Publish},
 	}
 }
@@ -76,6 +77,27 @@ func TestMemorySettlesAndRecovers(t *testing.T) {
 		for i, g := range w.gateways {
 			if m.base < 0.7 && g.ratio() < 1 {
 				t.Errorf("gateway %d is still at %.3f, with the memory at %.3f", i, g.ratio(), m.level())
+			}
+		}
+	})
+}
+
+// Redis fills from nothing, with up to twice of what it can hold: it stops close to
+// its threshold, because what is let in stays for a window, and that is foreseen. What
+// fits is held back by nobody.
+func TestMemoryStopsAtItsThreshold(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := drawMemory(t)
+		m.window, m.base, m.demand, m.room = rapid.Float64Range(120, 900).Draw(t, "wide"), m.base/2, m.demand/2, 1
+		w := newWorld(t, m, Publish, memorySignal(m.window))
+		w.run(3 * m.window)
+		// What isn't certain to be over, and what a sweep removes at once.
+		if most := 0.8*1.04 + m.demand*m.sweep/m.window; m.peak > most {
+			t.Errorf("the memory was at %.3f, and should stop at %.3f", m.peak, most)
+		}
+		for i, g := range w.gateways {
+			if n := g.fallen(); n > 0 && m.base+m.demand*(1+m.sweep/m.window) < 0.8*0.97 {
+				t.Errorf("gateway %d has fallen %d times, and all fits: %s", i, n, g.moves[0].why)
 			}
 		}
 	})
@@ -272,14 +294,14 @@ func TestTrend(t *testing.T) {
 
 	s := &signal{Signal: memorySignal(900), growth: 1}
 	feed(s, 0, time.Minute, rising)
-	if slope, ok := s.trend(); !ok || slope < 0.00009 || slope > 0.00011 {
+	if slope, _, ok := s.trend(); !ok || slope < 0.00009 || slope > 0.00011 {
 		t.Errorf("%v %v", slope, ok)
 	}
 	if v := s.judge(time.Minute, g, &p); v != Good {
 		t.Errorf("rising by itself, far below: %s", v)
 	}
 	s.moved, s.touched, s.drawn = time.Minute, true, false
-	if _, ok := s.trend(); ok {
+	if _, _, ok := s.trend(); ok {
 		t.Error("a move is over, and the trend of before stands")
 	}
 	feed(s, time.Minute, 2*time.Minute, func(at float64) float64 { return 0.3 + at/1000 })
@@ -287,7 +309,61 @@ func TestTrend(t *testing.T) {
 		t.Errorf("it will be at 1.3 when the window has passed, and is %s", v)
 	}
 	feed(s, 10*time.Minute, 10*time.Minute+2*s.Period, rising)
-	if slope, ok := s.trend(); ok {
+	if slope, _, ok := s.trend(); ok {
 		t.Errorf("a gap of 8 minutes, and the trend is %v", slope)
+	}
+}
+
+// A Redis that is full and into which nobody writes any more is at the wall, although
+// what its clients' buffers take goes up and down; one that is being emptied isn't.
+func TestAtTheWall(t *testing.T) {
+	p := Defaults(nil)
+	g := SignalSettings{Threshold: 0.8, Wall: 0.92}
+	for _, c := range []struct {
+		slope float64
+		want  Verdict
+	}{{0, AtWall}, {-0.00001, AtWall}, {-0.0005, Easing}, {0.0001, AtWall}} {
+		r := rand.New(rand.NewPCG(3, 4))
+		s := &signal{Signal: memorySignal(900), growth: 1}
+		for at := time.Duration(0); at < 5*time.Minute; at += s.Period {
+			s.note(at, Reading{Value: 1.02 + c.slope*at.Seconds() + 0.001*r.Float64()}, nil)
+			if v := s.judge(at, g, &p); at > time.Minute && v != c.want {
+				t.Errorf("slope %v, after %v: %s", c.slope, at, v)
+			}
+		}
+	}
+}
+
+// What is in use of a lever that stays isn't fallen below by more than two steps, and
+// what is foreseen is met by no more than it needs.
+func TestDepthOfAFall(t *testing.T) {
+	for _, c := range []struct {
+		stays bool
+		use   float64
+		want  float64
+	}{{true, 0.5, 0.405}, {false, 0.5, 0.25}, {true, 1, 0.81}, {false, 1, 0.5}} {
+		signals := []Signal{memorySignal(900)}
+		l := newLaw(Defaults(signals), signals, []Lever{{Name: Publish, Stays: c.stays, Use: func() (float64, bool) { return c.use, true }}})
+		for at := time.Duration(0); at < 10*time.Minute && l.levers[0].ratio == 1; at += time.Second {
+			if at%signals[0].Period == 0 {
+				l.signals[0].note(at, Reading{Value: 0.95}, nil)
+			}
+			l.step(at)
+		}
+		if got := l.levers[0].ratio; math.Abs(got-c.want) > 1e-9 {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+	signals := []Signal{memorySignal(900)}
+	l := newLaw(Defaults(signals), signals, []Lever{{Name: Publish}})
+	var moves []move
+	for at := time.Duration(0); at < 5*time.Minute && len(moves) == 0; at += time.Second {
+		if at%signals[0].Period == 0 { // twice of what fits, in a window
+			l.signals[0].note(at, Reading{Value: 0.1 + 1.6*at.Seconds()/900}, nil)
+		}
+		moves = l.step(at)
+	}
+	if len(moves) != 1 || moves[0].after < 0.5 || !strings.Contains(moves[0].why, "would bring it over the threshold of 80 %: of that,") {
+		t.Errorf("%+v", moves)
 	}
 }

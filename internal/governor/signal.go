@@ -22,16 +22,24 @@ type signal struct {
 	last    Reading
 	at      time.Duration // when it was read
 	err     error         // of the last attempt
+	missed  bool          // that it fails was said
 	samples []sample      // the latest, as far apart as a trend needs them
 	moved   time.Duration // when one of its levers moved last
 	touched bool          // one ever has
+	rose    time.Duration // when one of them rose last
+	risen   bool          // one ever has
 
 	pasts  []past  // of each of the law's levers
 	growth float64 // of what its levers let in, against what it shows
 
 	verdict Verdict
 	slope   float64 // a second
+	least   float64 // what the slope is at least, whatever is noise; 0: that isn't known
 	trended bool    // slope is known
+	rising  bool    // it does for certain, since:
+	since   time.Duration
+	early   bool    // it is over by what will come, and isn't yet
+	share   float64 // which part of what comes may come, if it is early
 	drawn   bool    // slope is that of the samples and of the last move
 	cold    bool    // it looks good, but a lever has just moved: its trend isn't known yet
 }
@@ -51,7 +59,7 @@ func (s *signal) note(now time.Duration, r Reading, err error) {
 		return
 	}
 	if s.read && now-s.at > s.Fresh || r.None != "" {
-		s.samples = s.samples[:0] // a trend over a gap says nothing
+		s.samples, s.rising = s.samples[:0], false // a trend over a gap says nothing
 	}
 	s.read, s.last, s.at, s.err, s.drawn = true, r, now, nil, false
 	if r.None != "" {
@@ -108,13 +116,13 @@ func (s *signal) bounds(over time.Duration) (low, high float64, ok bool) {
 
 // trend is the slope of the line through the samples since a lever moved: what
 // came before was another course. ok is false if there are too few.
-func (s *signal) trend() (slope float64, ok bool) {
+func (s *signal) trend() (slope, doubt float64, ok bool) {
 	all := s.samples
 	for len(all) > 0 && s.touched && all[0].at < s.moved {
 		all = all[1:]
 	}
 	if len(all) < level || all[len(all)-1].at-all[0].at < max(lasting-s.Period, 2*s.Ripple, 2*s.Period) {
-		return 0, false
+		return 0, 0, false
 	}
 	var t, v float64
 	for _, a := range all {
@@ -128,9 +136,36 @@ func (s *signal) trend() (slope float64, ok bool) {
 		above, below = above+d*(a.value-v), below+d*d
 	}
 	if below == 0 {
-		return 0, false
+		return 0, 0, false
 	}
-	return above / below, true
+	slope = above / below
+	if len(all) < proven {
+		return slope, math.NaN(), true
+	}
+	var off float64 // the line, squared
+	for _, a := range all {
+		d := a.value - v - slope*(a.at.Seconds()-t)
+		off += d * d
+	}
+	return slope, sure * math.Sqrt(off/(n-2)/below), true
+}
+
+const (
+	// proven is how many values say how certain a trend is.
+	proven = 5
+	// sure is how many standard errors a trend may be less than it seems.
+	sure = 3
+)
+
+// draw finds the trend, and how certain it is.
+func (s *signal) draw(now time.Duration) {
+	var doubt float64
+	s.slope, doubt, s.trended = s.trend()
+	s.least, s.drawn = s.slope-doubt, true
+	if math.IsNaN(doubt) || !s.trended {
+		s.least = 0
+	}
+	s.climb(now)
 }
 
 // judge says how the signal stands. What not everybody has answered to can be
@@ -146,9 +181,9 @@ func (s *signal) judge(now time.Duration, g SignalSettings, p *Settings) Verdict
 
 func (s *signal) look(now time.Duration, g SignalSettings, p *Settings) Verdict {
 	if !s.drawn {
-		s.slope, s.trended = s.trend()
-		s.drawn = true
+		s.draw(now)
 	}
+	s.early = false
 	last, _, _ := s.bounds(0)
 	low, high, enough := s.bounds(lasting)
 	s.cold = enough && !s.trended && high <= p.Good*g.Threshold
@@ -163,10 +198,12 @@ func (s *signal) look(now time.Duration, g SignalSettings, p *Settings) Verdict 
 		return Fair
 	case low >= g.Threshold && (s.eases(low-g.Threshold, p) || s.mended(low, g)):
 		return Easing
-	case s.nearsWall(last, g, p):
+	case s.nearsWall(now, last, g, p):
 		return AtWall
 	case low >= g.Threshold:
 		return Over
+	case s.foresees(now, g, p):
+		return s.urgency(g, p)
 	case high+max(s.slope, 0)*s.pending(now).Seconds() <= p.Good*g.Threshold:
 		return Good
 	}
@@ -182,7 +219,7 @@ func (s *signal) eases(excess float64, p *Settings) bool {
 // was let in before, and has to go out of the window. Close to the wall that isn't
 // waited for.
 func (s *signal) mended(low float64, g SignalSettings) bool {
-	return low*s.growth <= g.Threshold && (g.Wall == 0 || low < (g.Threshold+g.Wall)/2)
+	return s.least <= 0 && low*s.growth <= g.Threshold && (g.Wall == 0 || low < (g.Threshold+g.Wall)/2)
 }
 
 // bears reports whether the signal would still be under its threshold if a lever
@@ -199,11 +236,15 @@ func (s *signal) bears(now time.Duration, factor float64, g SignalSettings, p *S
 // nearsWall reports whether the wall was reached, or will be before a slow fall
 // could help; from half way to it on, because a short rise from nothing is steep.
 // What goes down doesn't reach it, and neither does what has jumped and stands.
-func (s *signal) nearsWall(low float64, g SignalSettings, p *Settings) bool {
-	if g.Wall == 0 || s.slope < 0 {
+func (s *signal) nearsWall(now time.Duration, low float64, g SignalSettings, p *Settings) bool {
+	if g.Wall == 0 {
 		return false
 	}
-	return low >= g.Wall || low >= g.Wall/2 && g.Wall-low < min(s.slope, s.pace())*p.Brake.seconds()
+	ahead := time.Duration(p.Brake)
+	if rest, known := s.rest(now, p); known {
+		ahead = min(ahead, rest)
+	}
+	return low >= g.Wall || low >= g.Wall/2 && g.Wall-low < min(s.slope, s.pace())*ahead.Seconds()
 }
 
 // pace is the slope of the last values alone.

@@ -44,7 +44,8 @@ func RedisMemory(servers Servers, window, sweep time.Duration) governor.Signal {
 		Help: "Memory of Redis that is in use, as a part of maxmemory, of the fullest server that holds a part of the log. " +
 			"At 100 % Redis refuses events (noeviction), or deletes some. " +
 			"It is what is published in a window: publish less or smaller, shorten the window, or raise maxmemory.",
-		Period: serverPeriod, Timeout: serverTimeout, Fresh: serverFresh,
+		// What a short window holds is soon there in full.
+		Period: min(max(window/100, time.Second), serverPeriod), Timeout: serverTimeout, Fresh: serverFresh,
 		Settles: func() time.Duration { return window }, Ripple: sweep,
 		Threshold: 0.80, Wall: 0.92, Levers: []string{governor.Publish},
 	}
