@@ -159,13 +159,19 @@ func TestDownlinkHoldsBack(t *testing.T) {
 func TestTwoGateways(t *testing.T) {
 	t.Parallel()
 	nobody := "http://" + testkit.LastingAddr(t)
-	r := start(t, testkit.StartRedis(t), func(o *Options) { o.Backends = append([]string{nobody}, o.Backends...) }, "")
+	r := start(t, testkit.StartRedis(t), func(o *Options) {
+		o.Backends = append([]string{nobody}, o.Backends...)
+		o.BoardEvery = time.Hour
+	}, "")
 	ada := r.join("Ada")
 	stream := r.stream(ada)
 	r.solveAll(ada, 1, 10)
 	wantAll(t, stream, 10)
 	if strings.Contains(r.log.String(), "has to wait") {
 		t.Errorf("publishing had to wait: %s", r.log)
+	}
+	if n := r.metric(`hunt_published_total{what="board"}`); n > 1 {
+		t.Errorf("%v boards were published within an hour", n)
 	}
 }
 
@@ -209,6 +215,40 @@ func TestTwoProcesses(t *testing.T) {
 	r.solveAll(ada, solves+1, solves+1)
 	if a := next[Challenge](t, stream, "assignment"); a.Number != solves+2 {
 		t.Errorf("after all of it came number %d once more", a.Number)
+	}
+}
+
+// TestSentTwice: an event that Downlink has got, and that can't be taken out of the
+// outbox, is sent again and stored once.
+func TestSentTwice(t *testing.T) {
+	t.Parallel()
+	redis := testkit.StartRedis(t, testkit.RedisUser("hunt", "secret", "~* +@all -xdel"))
+	r := start(t, redis, nil, "", "--log", "redis://"+redis.Addr())
+	ada := r.join("Ada")
+	stream := r.stream(ada)
+	r.solveAll(ada, 1, 2)
+	testkit.Eventually(t, "it was sent again", func() bool { return r.metric(`hunt_publish_held_total{why="away"}`) >= 2 })
+	redis.Do("ACL", "SETUSER", "hunt", "+xdel")
+	r.solveAll(ada, 3, 3)
+	wantAll(t, stream, 3)
+	if n := r.metric("hunt_refused_total"); n != 0 {
+		t.Errorf("%v events were refused", n)
+	}
+}
+
+// TestBoardWaits: a board that couldn't be published is when it can be, though
+// nobody solves anything any more.
+func TestBoardWaits(t *testing.T) {
+	t.Parallel()
+	r := start(t, testkit.StartRedis(t), nil, "", "--listen", testkit.LastingAddr(t), "--backend-listen", testkit.LastingAddr(t))
+	ada := r.join("Ada")
+	testkit.Eventually(t, "the first board is out", func() bool { return r.metric(`hunt_published_total{what="board"}`) == 1 })
+	r.gateway.Kill9()
+	r.solveAll(ada, 1, 1)
+	testkit.Eventually(t, "it couldn't be published", func() bool { return r.metric(`hunt_publish_held_total{why="away"}`) >= 1 })
+	r.restartGateway()
+	stream := testkit.Open(t, ada.Events+"?from=earliest&access_token="+ada.Token, "")
+	for next[Board](t, stream, "board").Version != 1 {
 	}
 }
 
