@@ -77,11 +77,16 @@ func (c *Client) fetch(ctx context.Context) (State, error) {
 	if err != nil {
 		return State{}, silence(err)
 	}
+	return read(body, c.opts.Lever)
+}
+
+// read finds in an answer what it says of a lever.
+func read(body []byte, lever string) (State, error) {
 	var a answer
 	if json.Unmarshal(body, &a) != nil {
 		return State{}, errors.New("its answer isn't what a governor says; is the URL that of one?")
 	}
-	return c.find(a.Levers)
+	return find(a.Levers, lever)
 }
 
 // question is a GET; or a POST, where there is something to say.
@@ -109,10 +114,10 @@ func (c *Client) question(ctx context.Context) (*http.Request, error) {
 }
 
 // find is the lever that is meant, if what is said of it can be.
-func (c *Client) find(levers []lever) (State, error) {
+func find(levers []lever, name string) (State, error) {
 	var names []string
 	for _, l := range levers {
-		if l.Name != c.opts.Lever {
+		if l.Name != name {
 			names = append(names, l.Name)
 			continue
 		}
@@ -127,7 +132,7 @@ func (c *Client) find(levers []lever) (State, error) {
 	if len(names) == 0 {
 		return State{}, errors.New("it has no levers; is the URL that of a governor?")
 	}
-	return State{}, fmt.Errorf("it has no lever %q, only %s", c.opts.Lever, strings.Join(names, " and "))
+	return State{}, fmt.Errorf("it has no lever %q, only %s", name, strings.Join(names, " and "))
 }
 
 // silence says in a few words why there is no answer, without the URL, in which a

@@ -18,6 +18,8 @@ const (
 
 	governorFloor      = "governor_floor"
 	governorFollowers  = "governor_followers" // fixed
+	governorWatchers   = "governor_watchers"  // fixed
+	governorCallers    = "governor_callers"   // fixed
 	governorReserve    = "governor_reserve"
 	governorMaximum    = "governor_maximum"
 	shedRate           = "governor_shed_rate"

@@ -243,3 +243,23 @@ func TestThrottleAsksAGateway(t *testing.T) {
 		t.Errorf("it counts itself: %v", err)
 	}
 }
+
+// Its settings stand in the file of a gateway's governor, the floor among them, and
+// count as soon as they are written.
+func TestSidecarReadsItsFile(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "governor.yml")
+	testkit.Put(t, file, []byte("floor: 0.05\nsignals:\n  redis_memory: {threshold: 0.7}\n"))
+	o := sidecarOptions(t, testkit.StartRedis(t).URL())
+	o.GovernorFile, o.ReloadInterval = file, 10*time.Millisecond
+	g, _, _ := beside(t, o)
+	if s := g.law.Settings(); s.Floor != 0.05 || s.Signals["redis_memory"].Threshold != 0.7 || s.Signals["redis_memory"].Levers[0] != "admission" {
+		t.Errorf("%+v", s)
+	}
+	testkit.Put(t, file, []byte("floor: 0.06\n"))
+	testkit.Eventually(t, "the file is read again", func() bool { return g.law.Settings().Floor == 0.06 })
+	testkit.Put(t, file, []byte("signals: {redis_memory: {levers: [publish]}}\n"))
+	if _, err := CheckSidecarFiles(o); err == nil || !strings.Contains(err.Error(), "signals.redis_memory.levers") {
+		t.Errorf("there is no such lever here: %v", err)
+	}
+}

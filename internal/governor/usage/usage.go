@@ -93,6 +93,14 @@ func (b *Book) Sum() (sum float64, known bool) {
 	return sum, len(b.words) > 0
 }
 
+// Len is how many programs are counted.
+func (b *Book) Len() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.forget(time.Now())
+	return len(b.words)
+}
+
 // forget drops the words that don't count any more. With the lock.
 func (b *Book) forget(now time.Time) {
 	for name, e := range b.words {
