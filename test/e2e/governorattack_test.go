@@ -81,7 +81,7 @@ func TestFollowersAttack(t *testing.T) {
 			c.Close()
 			continue
 		}
-		defer c.Close()
+		t.Cleanup(func() { c.Close() })
 	}
 	testkit.Eventually(t, "places come back", func() bool { return used() <= 60 })
 	watching := watch(t, g)

@@ -128,7 +128,9 @@ func (r *rig) start(t *testing.T) {
 	go func() { done <- r.governor.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		<-done
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
 	})
 }
 

@@ -136,13 +136,12 @@ func (h *Handlers) floor(g *governor.Governor, change func(*governor.Settings) e
 	if h.opts.Floor == nil {
 		return 0, false, nil
 	}
-	const none = -1
 	s := g.Settings()
-	s.Floor = none
+	s.Floor = math.NaN() // which JSON doesn't have
 	if err := change(&s); err != nil {
 		return 0, false, err
 	}
-	if s.Floor == none {
+	if math.IsNaN(s.Floor) {
 		return 0, false, nil
 	}
 	reason := h.opts.Floor.Refuse(s.Floor)
