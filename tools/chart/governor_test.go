@@ -109,6 +109,30 @@ func TestGatewaysTakeTheGovernorsFile(t *testing.T) {
 	}
 }
 
+// TestTheContainerOfTheChartsPage is one, and its program takes what it is told.
+func TestTheContainerOfTheChartsPage(t *testing.T) {
+	t.Parallel()
+	m := regexp.MustCompile("(?s)```yaml\n(- name: governor\n.*?)```").FindStringSubmatch(read(t, chartDir+"/README.md"))
+	if m == nil {
+		t.Fatal("there is no container")
+	}
+	var all []core.Container
+	if err := yaml.UnmarshalStrict([]byte(m[1]), &all); err != nil || len(all) != 1 {
+		t.Fatal(err, len(all))
+	}
+	cmd := exec.Command(image(t).binary, "check", "--for", "governor")
+	for _, e := range all[0].Env {
+		if e.ValueFrom != nil {
+			e.Value = "redis://redis:6379"
+		}
+		cmd.Env = append(cmd.Env, e.Name+"="+e.Value)
+	}
+	text, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(all[0].LivenessProbe.Exec.Command[3], regexp.MustCompile(`governor_listen +(\S+)`).FindStringSubmatch(string(text))[1]) {
+		t.Errorf("%v\n%s", err, text)
+	}
+}
+
 // TestKafkasPasswordStaysInItsSecret.
 func TestKafkasPasswordStaysInItsSecret(t *testing.T) {
 	t.Parallel()
