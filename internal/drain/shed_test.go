@@ -162,3 +162,20 @@ func TestShedElsewhere(t *testing.T) {
 		}
 	})
 }
+
+// TestTheLineIsBounded: however many are told to stay away, nobody is for longer than
+// some minutes, and then there is no line any more.
+func TestTheLineIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l line
+		for range 10_000 {
+			if retry := away(l.join(1), baseRetry); retry > farthest+2*baseRetry {
+				t.Fatalf("told to stay away for %v", retry)
+			}
+		}
+		time.Sleep(farthest + 2*time.Second) //nolint:forbidigo // in a bubble
+		if wait := l.join(1); wait > 0 {
+			t.Errorf("the line is still %v long", wait)
+		}
+	})
+}

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"downlink/internal/governor"
 	"downlink/internal/testkit"
 )
@@ -52,7 +54,16 @@ func TestStreamsAreShed(t *testing.T) {
 	// The first fall is to half of what is in use, and half of that is the reserve.
 	const left = devices/2 + devices/4
 	testkit.Eventually(t, "streams are let go", func() bool { return g.out.roster.Living() <= left })
+	testkit.Eventually(t, "there is no surplus any more", func() bool { return testutil.ToFloat64(g.metrics.drain.Surplus) == 0 })
+	if n := g.out.roster.Living(); n != left {
+		t.Errorf("%d are left, of whom %d are allowed", n, left)
+	}
 	press(t, g, false)
+	none := int64(0)
+	set(t, g, governorReserve, &none) // now a quarter is too much, and no signal over its threshold
+	if n, why := g.flow.Load().surplus(); n != 0 {
+		t.Errorf("%d are to go although no signal is over its threshold: %s", n, why)
+	}
 	testkit.Eventually(t, "they have gone", func() bool { return g.out.roster.Len() == left })
 
 	gone := 0
