@@ -3,6 +3,8 @@ package gateway
 import (
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"net/http"
@@ -186,6 +188,38 @@ func TestSidecarIsWatched(t *testing.T) {
 		if why := <-ended; !strings.Contains(why, "this governor stops") {
 			t.Error(why)
 		}
+	}
+}
+
+// With a certificate the same port speaks TLS: gRPC by HTTP/2, and JSON by either.
+func TestSidecarSpeaksTLS(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	testkit.Certificates(t, dir)
+	o := sidecarOptions(t, testkit.StartRedis(t).URL())
+	o.ReadHeaderTimeout = 10 * time.Second // a handshake takes its time
+	o.Backend.Certificate = CertFiles{Cert: filepath.Join(dir, "server.pem"), Key: filepath.Join(dir, "server-key.pem")}
+	g, _, _ := beside(t, o)
+	authority, err := os.ReadFile(filepath.Join(dir, "ca.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(authority)
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true}
+	defer transport.CloseIdleConnections()
+	secure := &http.Client{Transport: transport}
+	url := "https://" + g.Addr().String()
+	if _, err := governorv1.NewGovernorClient(secure, url, connect.WithGRPC()).GetState(t.Context(), &governorv1.GetStateRequest{}); err != nil {
+		t.Error(err)
+	}
+	c, err := client.New(client.Options{URL: url, HTTPClient: secure, Refresh: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.Refresh(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 
