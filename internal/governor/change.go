@@ -117,6 +117,11 @@ func Check(s Settings, signals []Signal, levers []string) error {
 	if err := s.complete(signals).check(levers); err != nil && !errors.As(err, &faults) {
 		return err
 	}
+	for _, d := range signals {
+		if d.Unit == ratioUnit {
+			faults = append(faults, s.Signals[d.Probe.Name()].percent(signalsName+"."+d.Probe.Name())...)
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(s.Signals)) {
 		if !slices.ContainsFunc(signals, func(d Signal) bool { return d.Probe.Name() == name }) {
 			faults = append(faults, Fault{"signals." + name, "is no signal of this governor; GET its state for those that are"})

@@ -34,9 +34,13 @@ func Describe(signals []Signal) []Description {
 	}
 	for _, s := range signals {
 		at := signalsName + "." + s.Probe.Name() + "."
+		threshold, wall := "0 or more", "0, or more than the threshold"
+		if s.Unit == ratioUnit {
+			threshold, wall = "0 to 1", "0, or more than the threshold, up to 1"
+		}
 		all = append(all,
-			Description{Name: at + "threshold", Allowed: "0 or more", Help: "From which value on the levers fall (" + s.Unit + "); 0: the signal is shown, and moves nothing."},
-			Description{Name: at + "wall", Allowed: "0, or more than the threshold", Help: "From which value on they fall fast (" + s.Unit + "); 0: there is none."},
+			Description{Name: at + "threshold", Allowed: threshold, Help: "From which value on the levers fall (" + s.Unit + "); 0: the signal is shown, and moves nothing."},
+			Description{Name: at + "wall", Allowed: wall, Help: "From which value on they fall fast (" + s.Unit + "); 0: there is none."},
 			Description{Name: at + "levers", Allowed: "a list of " + Admission + ", " + Publish, Help: "Which levers it moves. An empty list: none."},
 		)
 	}

@@ -16,7 +16,7 @@ import (
 // Every setting is described, and its ends are those that are allowed: a little
 // further out it is refused.
 func TestSettingsAreDescribed(t *testing.T) {
-	signals := []Signal{{Probe: named("x"), Unit: "ratio", Threshold: 1, Wall: 2, Levers: []string{Publish}}}
+	signals := []Signal{{Probe: named("x"), Unit: "entries", Threshold: 1, Wall: 2, Levers: []string{Publish}}}
 	defaults := written(Defaults(signals))
 	var names []string
 	for _, d := range Describe(signals) {

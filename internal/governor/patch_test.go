@@ -92,6 +92,27 @@ func TestPatchFaults(t *testing.T) {
 	}
 }
 
+// Who writes 80 where 0.8 is meant hasn't switched the signal off without a word.
+func TestPercentIsNoPart(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"signals": {"redis_memory": {"threshold": 80, "wall": 92}}}`:     "signals.redis_memory.threshold signals.redis_memory.wall",
+		`{"signals": {"redis_memory": {"wall": 1.1}}}`:                     "signals.redis_memory.wall",
+		`{"signals": {"redis_memory": {"threshold": 0.95, "wall": 1}}}`:    "",
+		`{"signals": {"redis_memory": {"threshold": 0, "wall": 0}}}`:       "",
+		`{"signals": {"tail_lag": {"threshold": 80000, "wall": 1000000}}}`: "",
+	} {
+		signals := twoSignals()
+		faults, _ := errors.AsType[Faults](Check(patched(t, Defaults(signals), text), signals, []string{Admission, Publish}))
+		var names []string
+		for _, f := range faults {
+			names = append(names, f.Name)
+		}
+		if got := strings.Join(names, " "); got != want {
+			t.Errorf("%s: %v; it blames %q, want %q", text, faults, got, want)
+		}
+	}
+}
+
 // Every setting can be patched by the name under which it is shown.
 func TestPatchKnowsEverySetting(t *testing.T) {
 	for _, c := range []struct {

@@ -168,3 +168,18 @@ func (g SignalSettings) faults(at string, levers []string) (faults []Fault) {
 	}
 	return faults
 }
+
+// ratioUnit is the unit of signals that are a part of 1.
+const ratioUnit = "ratio"
+
+// percent is what is wrong with the values of a signal that is a part of 1: 80 for
+// 80 % would never be reached, and so switch the signal off without a word.
+func (g SignalSettings) percent(at string) (faults []Fault) {
+	for name, v := range map[string]float64{at + ".threshold": g.Threshold, at + ".wall": g.Wall} {
+		if v > 1 && !math.IsInf(v, 0) {
+			faults = append(faults, Fault{name, fmt.Sprintf("can't be %v: it is a part of 1, so write 0.8 for 80 %%", v)})
+		}
+	}
+	slices.SortFunc(faults, func(a, b Fault) int { return strings.Compare(a.Name, b.Name) })
+	return faults
+}
