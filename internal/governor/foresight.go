@@ -12,36 +12,37 @@ func (s *signal) climb(now time.Duration) {
 	case s.trended && s.slope <= 0:
 		s.rising = false
 	case s.least > 0 && !s.rising:
-		s.rising, s.since = true, s.samples[0].at
+		s.rising, s.since, s.base = true, s.samples[0].at, s.samples[0].value
 		if s.risen && now-s.rose < s.settles() {
 			s.since = min(s.since, s.rose)
 		}
 	}
 }
 
-// foresees reports whether a signal that remembers will be over its threshold by what
-// is let in now: what comes in stays for so long, and nothing of it has gone out
-// before it has risen for that time. From a quarter on: until then anybody may be as
-// quick as he likes.
-func (s *signal) foresees(now time.Duration, g SignalSettings, p *Settings) bool {
-	rest, known := s.rest(now, p)
-	room := g.Threshold - s.last.Value
-	if !known || s.least <= 0 || s.last.Value < g.Threshold/4 || room <= 0 {
-		return false
+// foresee says where a signal that remembers will come to by what is let in now, and
+// which part of that may come if it is to stay under a bound. What comes in stays for
+// so long: at its highest the signal is when what began the rise is about to go out,
+// or, if ever more comes in, once all that it holds has come at the present rate.
+// What forgets within Brake shows soon enough what comes.
+func (s *signal) foresee(now time.Duration, slope, bound float64, p *Settings) (peak, share float64, known bool) {
+	all := s.settles()
+	if !s.rising || all < time.Duration(p.Brake) || slope <= 0 {
+		return 0, 0, false
 	}
-	more := s.least * rest.Seconds()
-	if s.last.Value+more <= g.Threshold*(5-p.Good)/4 { // a little over isn't certain
-		return false
-	}
-	s.early, s.share = true, room/more
-	return true
+	more, whole := slope*max(all-(now-s.since), all/20).Seconds(), slope*all.Seconds()
+	share = min((bound-s.last.Value)/more, (bound-s.base)/whole)
+	return max(s.last.Value+more, s.base+whole), share, true
 }
 
-// rest is for how long a signal that remembers goes on rising as it does now. What
-// forgets within Brake shows soon enough what comes.
-func (s *signal) rest(now time.Duration, p *Settings) (rest time.Duration, known bool) {
-	all := s.settles()
-	return max(all-(now-s.since), all/20), s.rising && all >= time.Duration(p.Brake)
+// foresees reports whether the signal will be over its threshold for certain. From a
+// quarter of it on: until then anybody may be as quick as he likes.
+func (s *signal) foresees(now time.Duration, g SignalSettings, p *Settings) bool {
+	peak, share, known := s.foresee(now, s.least, g.Threshold, p)
+	if !known || s.last.Value < g.Threshold/4 || share <= 0 || peak <= g.Threshold*(5-p.Good)/4 { // a little over isn't certain
+		return false
+	}
+	s.early, s.share = true, share
+	return true
 }
 
 // urgency says how fast the lever has to fall so that what comes is little enough

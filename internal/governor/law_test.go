@@ -88,11 +88,12 @@ func TestMemorySettlesAndRecovers(t *testing.T) {
 func TestMemoryStopsAtItsThreshold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := drawMemory(t)
+		m.ramp = rapid.Float64Range(0, 100).Draw(t, "ramp")
 		m.window, m.base, m.demand, m.room = rapid.Float64Range(120, 900).Draw(t, "wide"), m.base/2, m.demand/2, 1
 		w := newWorld(t, m, Publish, memorySignal(m.window))
 		w.run(3 * m.window)
 		// What isn't certain to be over, and what a sweep removes at once.
-		if most := 0.8*1.04 + m.demand*m.sweep/m.window; m.peak > most {
+		if most := 0.8*1.05 + m.demand*m.sweep/m.window; m.peak > most {
 			t.Errorf("the memory was at %.3f, and should stop at %.3f", m.peak, most)
 		}
 		for i, g := range w.gateways {
@@ -143,7 +144,7 @@ func TestCatchingUpIsNoOverload(t *testing.T) {
 		w.run(rapid.Float64Range(5, 600).Draw(t, "outage"))
 		q.stopped = false
 		w.run(120)
-		if excess := q.lag - 1000; excess > 0 && excess/(q.capacity-q.demand) > 1500 {
+		if excess := q.lag - 1000; excess > 0 && excess/(q.capacity-q.demand) > 1200 {
 			return // it wouldn't be worked off soon
 		}
 		w.run(3600)
@@ -169,7 +170,7 @@ func TestFleetComesBack(t *testing.T) {
 			g.law.levers[0].ratio = rapid.Float64Range(0.1, 1).Draw(t, "ratio")
 		}
 		drawBlind(t, w, 600)
-		w.run(2 * 3600)
+		w.run(2.5 * 3600)
 		for i, g := range w.gateways {
 			want := f.devices * g.share
 			if work := want * f.leave * f.cost; work+f.events > 0.8*f.capacity {

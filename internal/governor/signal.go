@@ -38,6 +38,7 @@ type signal struct {
 	trended bool    // slope is known
 	rising  bool    // it does for certain, since:
 	since   time.Duration
+	base    float64 // what it was then
 	early   bool    // it is over by what will come, and isn't yet
 	share   float64 // which part of what comes may come, if it is early
 	drawn   bool    // slope is that of the samples and of the last move
@@ -154,7 +155,7 @@ const (
 	// proven is how many values say how certain a trend is.
 	proven = 5
 	// sure is how many standard errors a trend may be less than it seems.
-	sure = 3
+	sure = 2
 )
 
 // draw finds the trend, and how certain it is.
@@ -237,14 +238,15 @@ func (s *signal) bears(now time.Duration, factor float64, g SignalSettings, p *S
 // could help; from half way to it on, because a short rise from nothing is steep.
 // What goes down doesn't reach it, and neither does what has jumped and stands.
 func (s *signal) nearsWall(now time.Duration, low float64, g SignalSettings, p *Settings) bool {
-	if g.Wall == 0 {
+	switch peak, _, known := s.foresee(now, s.slope, g.Wall, p); {
+	case g.Wall == 0:
+		return false
+	case low >= g.Wall:
+		return true
+	case known && peak < g.Wall:
 		return false
 	}
-	ahead := time.Duration(p.Brake)
-	if rest, known := s.rest(now, p); known {
-		ahead = min(ahead, rest)
-	}
-	return low >= g.Wall || low >= g.Wall/2 && g.Wall-low < min(s.slope, s.pace())*ahead.Seconds()
+	return low >= g.Wall/2 && g.Wall-low < min(s.slope, s.pace())*p.Brake.seconds()
 }
 
 // pace is the slope of the last values alone.

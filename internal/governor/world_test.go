@@ -148,6 +148,7 @@ type memory struct {
 	window, sweep float64
 	base          float64 // of what others keep there, as a part of the maximum
 	demand        float64 // which would fill so much of it in a window
+	ramp          float64 // seconds after which all of that is demanded
 	room          float64 // what ratio 1 allows, as a multiple of a gateway's own demand
 	noise         noise
 
@@ -161,6 +162,9 @@ func (m *memory) pass(w *world, dt float64) {
 	in := 0.0
 	for _, g := range w.gateways {
 		want := m.demand * g.share
+		if w.t < m.ramp {
+			want *= w.t / m.ramp
+		}
 		full := max(m.room*want, 1e-9)
 		got := min(want, full*g.ratio())
 		g.use = got / full
