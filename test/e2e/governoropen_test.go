@@ -204,7 +204,7 @@ func TestConsoleWantsAToken(t *testing.T) {
 	g := program.StartGateway(t, args("--log", "file:"+filepath.Join(dir, "log"), "--backend-auth", "tokens", "--publishers-file", filepath.Join(dir, "publishers.yml"))...)
 	p := openConsole(t, g)
 	p.forgive = "401 (Unauthorized)"
-	p.shows("The request proves no right to be here", "This port wants an administrator's token")
+	p.shows("The request proves no right to be here", "This port wants a token")
 	enter := func(token string) {
 		t.Helper()
 		if err := chromedp.Do(p.ctx, chromedp.SendKeys("#token", token+"\r")); err != nil {
