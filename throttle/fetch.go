@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -115,24 +116,36 @@ func (c *Client) question(ctx context.Context) (*http.Request, error) {
 
 // find is the lever that is meant, if what is said of it can be.
 func find(levers []lever, name string) (State, error) {
-	var names []string
 	for _, l := range levers {
 		if l.Name != name {
-			names = append(names, l.Name)
 			continue
 		}
 		if l.Ratio == nil || *l.Ratio <= 0 || *l.Ratio > 1 || l.Maximum < 0 {
-			return State{}, fmt.Errorf("it says a ratio or a maximum of %s that can't be", l.Name)
+			return State{}, fmt.Errorf("it says a ratio or a maximum of %.64q that can't be", name)
 		}
 		return State{
 			Ratio: *l.Ratio, Maximum: l.Maximum, Unit: l.Unit, Signal: l.Signal, Why: l.Why,
 			Unsure: l.Verdict == unknown,
 		}, nil
 	}
-	if len(names) == 0 {
+	if len(levers) == 0 {
 		return State{}, errors.New("it has no levers; is the URL that of a governor?")
 	}
-	return State{}, fmt.Errorf("it has no lever %q, only %s", name, strings.Join(names, " and "))
+	return State{}, fmt.Errorf("it has no lever %.64q, but %s", name, names(levers))
+}
+
+// names are those of some levers, in a form and length that any log bears.
+func names(levers []lever) string {
+	const most, long = 4, 32
+	quoted := make([]string, 0, most+1)
+	for _, l := range levers {
+		if len(quoted) == most {
+			quoted = append(quoted, "…")
+			break
+		}
+		quoted = append(quoted, strconv.Quote(l.Name[:min(len(l.Name), long)]))
+	}
+	return strings.Join(quoted, ", ")
 }
 
 // silence says in a few words why there is no answer, without the URL, in which a

@@ -118,6 +118,10 @@ func TestTheLastWordStands(t *testing.T) {
 			t.Errorf("%s: %+v", what, s)
 		}
 	}
+	g.say(`{"levers":[` + strings.Repeat(`{"name":"\u0007`+strings.Repeat("x", 1000)+`"},`, 99) + `{"name":"publish"}]}`)
+	if err := c.Refresh(t.Context()); err == nil || len(err.Error()) > 300 || strings.ContainsAny(err.Error(), "\a\n") {
+		t.Errorf("%v", err)
+	}
 	g.say(half)
 	if err := c.Refresh(t.Context()); err != nil || c.State().Err != nil {
 		t.Errorf("it answers again: %v, %+v", err, c.State())

@@ -45,6 +45,8 @@ type Sidecar struct {
 	use     usage.Book
 	// opinion is set once what it says is worth hearing.
 	opinion, leaves atomic.Bool
+	// beyond is set while more is in use than the maximum fits.
+	beyond atomic.Bool
 }
 
 // warmUp is for how long all must have been read before there is an opinion: a signal
@@ -132,11 +134,7 @@ func (g *Sidecar) levers() []governor.Lever {
 	most, at := g.opts.Limits.Value(governorMaximum), new(atomic.Pointer[governor.Position])
 	return []governor.Lever{{
 		Name: governor.Admission, Unit: "places",
-		Use: func() (float64, bool) {
-			sum, known := g.use.Sum()
-			full := float64(most())
-			return sum / full, known && full > 0
-		},
+		Use: func() (float64, bool) { return g.used(float64(most())) },
 		Set: func(p governor.Position) { at.Store(&p) },
 		Maximum: func() float64 {
 			if p := at.Load(); p != nil {
@@ -145,6 +143,26 @@ func (g *Sidecar) levers() []governor.Lever {
 			return float64(most())
 		},
 	}}
+}
+
+// fits is up to how much of the maximum may be in use. Somewhat more are those who
+// haven't left yet; much more means that ratio 1 stands for something else, and a
+// lever that waited for them to leave would never fall.
+const fits = 1.2
+
+// used is what the programs say that they use, as a part of what ratio 1 stands for.
+// Safe for concurrent use.
+func (g *Sidecar) used(full float64) (part float64, known bool) {
+	sum, known := g.use.Sum()
+	if !known || full == 0 {
+		return 0, false
+	}
+	beyond := sum > fits*full
+	if beyond && !g.beyond.Swap(beyond) {
+		g.opts.Logger.Warn("the programs that ask use more than governor_maximum: it isn't what ratio 1 stands for; until it fits, a fall counts from the ratio", "use", sum, "governor_maximum", full)
+	}
+	g.beyond.Store(beyond)
+	return min(sum/full, 1), !beyond
 }
 
 func (g *Sidecar) bindLimits(part share) {

@@ -7,6 +7,8 @@ import (
 	"crypto/x509"
 	"fmt"
 	"io"
+	"log/slog"
+	"math"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -295,5 +297,30 @@ func TestSidecarReadsItsFile(t *testing.T) {
 	testkit.Put(t, file, []byte("signals: {redis_memory: {levers: [publish]}}\n"))
 	if _, err := CheckSidecarFiles(o); err == nil || !strings.Contains(err.Error(), "signals.redis_memory.levers") {
 		t.Errorf("there is no such lever here: %v", err)
+	}
+}
+
+// More in use than the maximum fits is said, once, and isn't waited for.
+func TestSidecarWhoseMaximumIsWrong(t *testing.T) {
+	t.Parallel()
+	var log strings.Builder
+	g := &Sidecar{base: base{opts: Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}}}
+	if _, known := g.used(1000); known {
+		t.Error("nobody has said anything")
+	}
+	for _, c := range []struct {
+		use, full, part float64
+		known           bool
+	}{{500, 1000, 0.5, true}, {1100, 1000, 1, true}, {3000, 1000, 0, false}, {3001, 1000, 0, false}, {3001, 4002, 0.749875, true}, {5, 0, 0, false}, {3000, 1000, 0, false}} {
+		if err := g.use.Say(usage.Word{Caller: "a", Use: c.use, For: time.Minute}); err != nil {
+			t.Fatal(err)
+		}
+		part, known := g.used(c.full)
+		if known != c.known || known && math.Abs(part-c.part) > 1e-4 {
+			t.Errorf("%v of %v: %v %v", c.use, c.full, part, known)
+		}
+	}
+	if n := strings.Count(log.String(), "use more than governor_maximum"); n != 2 {
+		t.Errorf("said %d times:\n%s", n, &log)
 	}
 }

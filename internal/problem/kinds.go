@@ -109,7 +109,7 @@ var table = [...]Kind{
 		"A PATCH of /v1/governor names a setting, a signal or a lever that there isn't, or a value that it doesn't take; the detail lists all of them. Not one of the request's settings was changed."},
 	{InvalidUse, http.StatusBadRequest, "What a program uses can't be said like this",
 		`Send an object such as {"caller": "game-7f3a", "use": 1200, "for_seconds": 30}.`,
-		"`caller` isn't a name of 1 to 128 bytes, `use` is missing, no number or negative, or `for_seconds` is missing or not between 1 and 3600. What was said before counts."},
+		"`caller` isn't a name of 1 to 128 bytes, `use` is missing or not between 0 and 1e9, or `for_seconds` is missing or not between 1 and 3600. What was said before counts."},
 	{InvalidOrder, http.StatusBadRequest, "The order about a device can't be given like this",
 		"Correct what `field` names; docs/protocol.md, Devices, lists the rules.",
 		"The device ID in the path breaks the rules for device IDs, `reason` is too long or holds control characters, or `retry_ms` is out of bounds. Nothing was stored."},

@@ -5,9 +5,7 @@
 package usage
 
 import (
-	"errors"
 	"fmt"
-	"math"
 	"sync"
 	"time"
 )
@@ -17,6 +15,9 @@ const (
 	maxCallers = 4096
 	// maxNameBytes of a caller's name.
 	maxNameBytes = 128
+	// highest is the most that one can use, as it is the most that a governor can be
+	// told to allow.
+	highest = 1e9
 	// The bounds of how long a word may count.
 	shortest = time.Second
 	longest  = time.Hour
@@ -27,7 +28,7 @@ type Word struct {
 	// Caller tells it from all others, such as a process by its host and a random
 	// number: 1 to 128 bytes.
 	Caller string
-	// Use is how much it has of what the lever lets in: finite, not negative.
+	// Use is how much it has of what the lever lets in: 0 to 1e9.
 	Use float64
 	// For is how long that counts, unless it says something else: 1 s to 1 h.
 	For time.Duration
@@ -61,8 +62,8 @@ func (b *Book) Say(w Word) error {
 	switch {
 	case w.Caller == "" || len(w.Caller) > maxNameBytes:
 		return fmt.Errorf("caller must be a name of 1 to %d bytes, another one for each process", maxNameBytes)
-	case !(w.Use >= 0) || math.IsInf(w.Use, 1):
-		return errors.New("use must be a number, and not negative")
+	case !(w.Use >= 0 && w.Use <= highest): // NaN is in no range
+		return fmt.Errorf("use must be 0 to %d", int64(highest))
 	case w.For < shortest || w.For > longest:
 		return fmt.Errorf("for_seconds must be %v to %v", shortest.Seconds(), longest.Seconds())
 	}

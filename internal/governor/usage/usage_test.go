@@ -41,7 +41,7 @@ func TestWhoSaysNothingMoreIsForgotten(t *testing.T) {
 func TestWordsThatCannotBe(t *testing.T) {
 	var b Book
 	for _, w := range []Word{
-		{"", 1, time.Minute}, {strings.Repeat("x", maxNameBytes+1), 1, time.Minute}, {"a", -1, time.Minute}, {"a", math.NaN(), time.Minute},
+		{"", 1, time.Minute}, {strings.Repeat("x", maxNameBytes+1), 1, time.Minute}, {"a", -1, time.Minute}, {"a", math.NaN(), time.Minute}, {"a", 1.7e308, time.Minute}, {"a", 1e9 + 1, time.Minute},
 		{"a", math.Inf(1), time.Minute}, {"a", 1, 0}, {"a", 1, 2 * time.Hour}, {"a", 1, Seconds(math.NaN())}, {"a", 1, Seconds(math.Inf(1))}, {"a", 1, Seconds(-1)},
 	} {
 		if b.Say(w) == nil {
