@@ -40,8 +40,10 @@ I accept that nothing protects Redis and the gateways
 {{- if and .Values.governor.disabled (not $off) }}
 - governor.disabled isn't the sentence: to install without the governor, write {{ $say }}
 {{- end -}}
-{{- if hasKey .Values.config "governor" }}
-- config.governor is set by the chart: the governor is on; without it nothing is held back before Redis is full, or a gateway out of memory. If that is what you want, write {{ $say }}
+{{- range $place := list "config" "limits" -}}
+{{- if hasKey (get $.Values $place) "governor" }}
+- {{ $place }}.governor is set by the chart: the governor is on; without it nothing is held back before Redis is full, or a gateway out of memory. If that is what you want, write {{ $say }}
+{{- end -}}
 {{- end -}}
 {{- if or (hasKey .Values.governor.settings "on") (hasKey .Values.governor.settings "true") }}
 - governor.settings.on is set by the chart: the governor is on; without it nothing is held back before Redis is full, or a gateway out of memory. If that is what you want, write {{ $say }}
