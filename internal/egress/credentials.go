@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"strings"
 
-
 	"downlink/internal/reload"
 	"downlink/internal/strictyaml"
 )
