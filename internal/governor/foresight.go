@@ -41,7 +41,7 @@ func (s *signal) foresees(now time.Duration, g SignalSettings, p *Settings) bool
 	if !known || s.last.Value < g.Threshold/4 || share <= 0 || peak <= g.Threshold*(5-p.Good)/4 { // a little over isn't certain
 		return false
 	}
-	s.early, s.share = true, share
+	s.early, s.share, s.peak = true, share, peak
 	return true
 }
 
@@ -49,11 +49,13 @@ func (s *signal) foresees(now time.Duration, g SignalSettings, p *Settings) bool
 // before the threshold is reached.
 func (s *signal) urgency(g SignalSettings, p *Settings) Verdict {
 	left := (g.Threshold - s.last.Value) / s.least
-	slowly := math.Log(s.share) / math.Log(1-p.Step) * p.Period.seconds()
-	switch {
-	case left < slowly:
+	takes := func(step float64, each time.Duration) float64 {
+		return math.Log(s.share) / math.Log(1-step) * each.Seconds()
+	}
+	switch { // twice: a step is seen only after a while, and what is foreseen is what is certain
+	case left < 2*takes(p.FastStep, max(time.Duration(p.FastPeriod), s.span())):
 		return AtWall
-	case left < slowly+p.Brake.seconds():
+	case left < 2*takes(p.Step, time.Duration(p.Period)):
 		return Over
 	}
 	return Fair

@@ -33,13 +33,14 @@ type Governor struct {
 	base    Settings             // without what Apply has made of them
 	since   map[string]time.Time // when a lever moved last
 	missed  map[string]bool      // signals of which the log says that they can't be read
+	stuck   map[string]bool      // at its floor, and its signal over
 	history history
 }
 
 // New makes a governor, which moves nothing before Run. An error is Faults: what
 // is wrong with the settings.
 func New(o Options) (*Governor, error) {
-	g := &Governor{opts: o, began: time.Now(), since: make(map[string]time.Time), missed: make(map[string]bool)}
+	g := &Governor{opts: o, began: time.Now(), since: make(map[string]time.Time), stuck: make(map[string]bool), missed: make(map[string]bool)}
 	for _, v := range o.Levers {
 		g.levers = append(g.levers, v.Name)
 		g.since[v.Name] = g.began
@@ -143,7 +144,23 @@ func (g *Governor) step() {
 	for _, m := range g.law.step(time.Since(g.began)) {
 		g.apply(m)
 	}
+	for _, v := range g.law.levers {
+		g.warn(v)
+	}
 	g.show()
+}
+
+// warn says once when a lever can't do what it should, and when it can again.
+func (g *Governor) warn(v *lever) {
+	low, over := v.ratio <= g.law.floor(v), v.verdict == Over || v.verdict == AtWall
+	switch {
+	case !g.stuck[v.Name] && low && over:
+		g.stuck[v.Name] = true
+		g.opts.Logger.Warn("a lever of the governor is at its floor, and that isn't enough: nothing more is held back", "lever", v.Name, "floor", g.law.floor(v), "why", g.law.explain(v.worst))
+	case g.stuck[v.Name] && (!low || v.calm):
+		g.stuck[v.Name] = false
+		g.opts.Logger.Warn("what a lever of the governor holds back at its floor is enough now", "lever", v.Name)
+	}
 }
 
 // apply tells of a move, and carries it out.

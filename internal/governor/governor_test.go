@@ -424,3 +424,23 @@ func TestFileAndApply(t *testing.T) {
 		}
 	})
 }
+
+// A lever that is at its floor while its signal is over is what somebody has to know.
+func TestStuckAtTheFloor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := run(t)
+		r.mu.Lock()
+		r.use = 0.05
+		r.mu.Unlock()
+		r.memory.say(Reading{Value: 0.99}, nil, 0)
+		pass(10 * time.Minute)
+		if n := strings.Count(r.log.String(), "at its floor, and that isn't enough"); r.lever().Ratio != 0.1 || n != 1 {
+			t.Errorf("at %v, it was said %d times", r.lever().Ratio, n)
+		}
+		r.memory.say(Reading{Value: 0.1}, nil, 0)
+		pass(time.Minute)
+		if n := strings.Count(r.log.String(), "is enough now"); n != 1 {
+			t.Errorf("it was said %d times", n)
+		}
+	})
+}

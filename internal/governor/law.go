@@ -264,7 +264,7 @@ func (l *law) explain(s *signal) string {
 	text += " is " + amount(s.last.Value, s.Unit)
 	switch {
 	case s.early:
-		text += ", and what comes would bring it over the threshold of " + amount(g.Threshold, s.Unit) + ": of that, " + amount(s.share, "ratio") + " fits"
+		text += ", and at this rate comes to " + amount(s.peak, s.Unit) + " within " + Duration(s.settles()).String() + ", over the threshold of " + amount(g.Threshold, s.Unit)
 	case s.verdict == AtWall && s.last.Value >= g.Wall:
 		text += ", at the wall of " + amount(g.Wall, s.Unit)
 	case s.verdict == AtWall:

@@ -306,7 +306,7 @@ func TestTrend(t *testing.T) {
 		t.Error("a move is over, and the trend of before stands")
 	}
 	feed(s, time.Minute, 2*time.Minute, func(at float64) float64 { return 0.3 + at/1000 })
-	if v := s.judge(2*time.Minute, g, &p); v != Fair {
+	if v := s.judge(2*time.Minute, g, &p); v != Over {
 		t.Errorf("it will be at 1.3 when the window has passed, and is %s", v)
 	}
 	feed(s, 10*time.Minute, 10*time.Minute+2*s.Period, rising)
@@ -364,7 +364,7 @@ func TestDepthOfAFall(t *testing.T) {
 		}
 		moves = l.step(at)
 	}
-	if len(moves) != 1 || moves[0].after < 0.5 || !strings.Contains(moves[0].why, "would bring it over the threshold of 80 %: of that,") {
+	if len(moves) != 1 || moves[0].after < 0.5 || !strings.Contains(moves[0].why, "within 15m0s, over the threshold of 80 %") {
 		t.Errorf("%+v", moves)
 	}
 }

@@ -22,7 +22,6 @@ type signal struct {
 	last    Reading
 	at      time.Duration // when it was read
 	err     error         // of the last attempt
-	missed  bool          // that it fails was said
 	samples []sample      // the latest, as far apart as a trend needs them
 	moved   time.Duration // when one of its levers moved last
 	touched bool          // one ever has
@@ -41,6 +40,7 @@ type signal struct {
 	base    float64 // what it was then
 	early   bool    // it is over by what will come, and isn't yet
 	share   float64 // which part of what comes may come, if it is early
+	peak    float64 // where it would come to
 	drawn   bool    // slope is that of the samples and of the last move
 	cold    bool    // it looks good, but a lever has just moved: its trend isn't known yet
 }
@@ -195,8 +195,10 @@ func (s *signal) look(now time.Duration, g SignalSettings, p *Settings) Verdict 
 		return Unknown
 	case s.last.None != "":
 		return None
-	case !enough || !s.trended:
+	case !enough:
 		return Fair
+	case !s.trended:
+		return s.unseen(last, low, g)
 	case low >= g.Threshold && (s.eases(low-g.Threshold, p) || s.mended(low, g)):
 		return Easing
 	case s.nearsWall(now, last, g, p):
@@ -207,6 +209,17 @@ func (s *signal) look(now time.Duration, g SignalSettings, p *Settings) Verdict 
 		return s.urgency(g, p)
 	case high+max(s.slope, 0)*s.pending(now).Seconds() <= p.Good*g.Threshold:
 		return Good
+	}
+	return Fair
+}
+
+// unseen judges while it isn't seen yet what the last move has done.
+func (s *signal) unseen(last, low float64, g SignalSettings) Verdict {
+	switch {
+	case g.Wall > 0 && last >= g.Wall && s.pace() > 0: // whatever it has done, it isn't enough
+		return AtWall
+	case low >= g.Threshold:
+		return Easing
 	}
 	return Fair
 }

@@ -12,7 +12,7 @@ type Verdict string
 const (
 	Good    Verdict = "good"    // nothing against a rise
 	Fair    Verdict = "fair"    // neither good nor over, or not for long enough to say: the lever stays
-	Easing  Verdict = "easing"  // over, and on its way back by itself: the lever stays
+	Easing  Verdict = "easing"  // over, and on its way back by itself, or what was done isn't seen yet: the lever stays
 	Over    Verdict = "over"    // the lever falls
 	AtWall  Verdict = "at-wall" // the lever falls fast
 	Unknown Verdict = "unknown" // not read, or too long ago: the lever doesn't rise

@@ -109,8 +109,8 @@ func TestFile(t *testing.T) {
 	r.load(true, "")
 	r.is(true, 0.1, 0.9)
 	for text, wrong := range map[string]string{
-		"":                                      "empty",
-		"# nothing\n":                           "docs/operate/governor.md",
+		"":                                      "write {}",
+		"# nothing\n":                           "write {}",
 		"step: 0.2\nstep: 0.3\n":                "line 2",
 		"step: [\n":                             "line",
 		"- step\n":                              "docs/operate/governor.md",

@@ -14,14 +14,17 @@ import (
 func toJSON(text []byte) ([]byte, error) {
 	// A file that is being written anew is empty for a moment.
 	if len(bytes.TrimSpace(text)) == 0 {
-		return nil, errors.New("it is empty; to leave everything as it is by itself, write {}")
+		return nil, errEmpty
 	}
 	file, err := strictyaml.Parse(text)
 	if err != nil {
 		return nil, fmt.Errorf("%w; %s", err, howToWrite)
 	}
-	if len(file.Docs) != 1 || file.Docs[0].Body == nil {
+	switch {
+	case len(file.Docs) > 1:
 		return nil, errShape
+	case len(file.Docs) == 0 || file.Docs[0].Body == nil: // comments alone
+		return nil, errEmpty
 	}
 	var v map[string]any
 	if err := strictyaml.Read(text, &v); err != nil {
@@ -33,6 +36,8 @@ func toJSON(text []byte) ([]byte, error) {
 	}
 	return out, nil
 }
+
+var errEmpty = errors.New("it says nothing; to leave everything as it is by itself, write {}")
 
 const howToWrite = "write settings of the governor such as `step: 0.1`, one a line, and signals: and kafka: as docs/operate/governor.md shows"
 
