@@ -153,6 +153,7 @@ func TestSchemaKnowsTheGovernor(t *testing.T) {
 	t.Parallel()
 	var signals struct {
 		PropertyNames        struct{ Enum []string }
+		Properties           map[string]json.RawMessage // of those that are a part of 1
 		AdditionalProperties struct{ Properties map[string]json.RawMessage }
 	}
 	var schema struct {
@@ -190,6 +191,11 @@ func TestSchemaKnowsTheGovernor(t *testing.T) {
 	}
 	for _, m := range regexp.MustCompile(`(?m)^#### (signals\.\S+)$`).FindAllStringSubmatch(page, -1) {
 		documented = append(documented, m[1])
+	}
+	for _, m := range regexp.MustCompile(`(?m)^\| \[(\w+)\]\(#\w+\) \| (\S+) \|`).FindAllStringSubmatch(page, -1) {
+		if _, limited := signals.Properties[m[1]]; slices.Contains(signals.PropertyNames.Enum, m[1]) && limited != (m[2] == "ratio") {
+			t.Errorf("%s is in %s; the schema takes it for a part of 1: %v", m[1], m[2], limited)
+		}
 	}
 	slices.Sort(names)
 	slices.Sort(documented)

@@ -58,7 +58,7 @@ I accept that nothing protects Redis and the gateways
 {{- end -}}
 {{- end -}}
 {{- $memory := dig "signals" "redis_memory" dict .Values.governor.settings -}}
-{{- $blind := or (and (hasKey $memory "threshold") (eq (float64 $memory.threshold) 0.0)) (and (hasKey $memory "levers") (not $memory.levers)) -}}
+{{- $blind := or (and (hasKey $memory "threshold") (or (eq (float64 $memory.threshold) 0.0) (ge (float64 $memory.threshold) 1.0))) (and (hasKey $memory "levers") (not $memory.levers)) -}}
 {{- if and $blind (not .Values.embeddedLog.enabled) }}
 - governor.settings.signals.redis_memory moves nothing, so nothing is held back before Redis is full. Set a threshold below 1 and a lever; if that is what you want, write {{ $say }}
 {{- end -}}
