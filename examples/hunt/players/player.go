@@ -41,7 +41,6 @@ type player struct {
 
 	// For all.
 	stage, link atomic.Int32
-	lived       atomic.Bool  // he has had a stream
 	board       atomic.Int64 // the version of the last one seen
 	seen        atomic.Int64 // when that was, in ns since the beginning
 	answered    atomic.Int64 // when the last answer was accepted, likewise; 0 once the next assignment has come
@@ -72,6 +71,8 @@ func (p *player) live(ctx, whole context.Context, listening *sync.WaitGroup) {
 	if !ok {
 		return
 	}
+	raise(&p.board, p.crowd.moves.latest()) // what was before he came, he hasn't missed
+	p.seen.Store(int64(time.Since(p.crowd.begin)))
 	p.stage.Store(int32(playing))
 	listening.Go(func() { p.listen(whole) })
 	for p.search(ctx) {
@@ -231,10 +232,10 @@ func (p *player) count(s *Second, now time.Time, missed int64) {
 	}
 }
 
-// freezes reports whether he, who has had live updates, has got none for so long
-// although the board has moved. Who never had any is throttled, and counted as that.
+// freezes reports whether he has got no board for so long although it has moved.
+// Who plays without a stream is no exception: he sees nothing move.
 func (p *player) freezes(now time.Time, missed int64) bool {
-	return p.lived.Load() && now.Sub(p.crowd.begin)-time.Duration(p.seen.Load()) > freeze && missed > p.board.Load()
+	return now.Sub(p.crowd.begin)-time.Duration(p.seen.Load()) > freeze && missed > p.board.Load()
 }
 
 // missing is how many drops never came to him, of which he didn't know otherwise.

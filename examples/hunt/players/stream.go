@@ -92,20 +92,9 @@ func (p *player) stream(ctx context.Context, parser *frame.Parser) error {
 		p.crowd.tally.refused.Add(1)
 		p.link.Store(int32(refusedLink))
 	} else {
-		p.begins()
+		p.link.Store(int32(open))
 	}
 	return p.read(ctx, conn, answer.Body, parser)
-}
-
-// begins notes that his stream has begun. What was before the first of them, he
-// hasn't missed.
-func (p *player) begins() {
-	p.link.Store(int32(open))
-	if !p.lived.Load() {
-		raise(&p.board, p.crowd.moves.latest())
-		p.seen.Store(int64(time.Since(p.crowd.begin)))
-		p.lived.Store(true)
-	}
 }
 
 // read takes what comes until the stream ends.

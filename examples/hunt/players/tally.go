@@ -14,7 +14,7 @@ type Second struct {
 	Playing   int     `json:"playing"`   // were let in
 	Streams   int     `json:"streams"`   // of them have a live stream
 	Throttled int     `json:"throttled"` // of them haven't, because it was refused
-	Frozen    int     `json:"frozen"`    // have had live updates, and have seen none for 5 s although the board moved
+	Frozen    int     `json:"frozen"`    // play, and have seen no board for 5 s although it moved
 	Refused   int64   `json:"refused"`   // streams, total
 	Freezes   int64   `json:"freezes"`   // total
 	Solved    int64   `json:"solved"`    // total
@@ -82,15 +82,15 @@ func (c *clock) add(d time.Duration) {
 	c.all[min(max(d.Milliseconds(), 0), longest)].Add(1)
 }
 
-// lately is the quantile q of what was added since it was called last; -1 without
+// lately is the 95th percentile of what was added since it was called last; -1 without
 // any. For one goroutine.
-func (c *clock) lately(q float64) int {
+func (c *clock) lately() int {
 	added := make([]int64, longest+1)
 	for ms := range c.all {
 		n := c.all[ms].Load()
 		added[ms], c.before[ms] = n-c.before[ms], n
 	}
-	return quantile(q, func(ms int) int64 { return added[ms] })
+	return quantile(0.95, func(ms int) int64 { return added[ms] })
 }
 
 func (c *clock) counts() Counts {
@@ -116,7 +116,7 @@ type tally struct {
 func (t *tally) second() Second {
 	return Second{
 		Refused: t.refused.Load(), Solved: t.solved.Load(), Turned: t.turned.Load(), Faults: t.faults.Load(),
-		BoardP95: t.boards.lately(0.95), WaitP95: t.waits.lately(0.95),
+		BoardP95: t.boards.lately(), WaitP95: t.waits.lately(),
 	}
 }
 

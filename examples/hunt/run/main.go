@@ -62,7 +62,9 @@ func command(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	summary.print(os.Stdout)
+	if err := summary.print(os.Stdout); err != nil {
+		return err
+	}
 	if o.out != "" {
 		if err := summary.write(o.out); err != nil {
 			return err

@@ -73,7 +73,9 @@ func TestSmallHunt(t *testing.T) {
 			if err := s.write(o.out); err != nil {
 				t.Fatal(err)
 			}
-			s.print(t.Output())
+			if err := s.print(t.Output()); err != nil {
+				t.Error(err)
+			}
 			check(t, s, players)
 			if kind == capped && (s.Peak < 0.95 || s.Refused == 0 || s.Throttled < players/2) {
 				t.Error("Redis didn't fill behind the cap")
@@ -91,7 +93,7 @@ func small(t *testing.T, players int, last time.Duration) string {
 load: {seed: 7, players: %d, arrive: 3s, last: %v, think: 1500ms, look: 2s}
 redis: {maxmemory: 3mb}
 gateway: {shards: 2, window: 30s, sweep_interval: 1s, governor_floor: 2}
-game: {side: 32, top: 10, board_every: 500ms, outbox: 500}
+game: {side: 32, top: 10, board_every: 500ms, outbox: 500, places: 1000}
 cap: %d
 `, players, last, players/5)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

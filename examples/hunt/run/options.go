@@ -48,6 +48,7 @@ type hunt struct {
 		Top    int           `yaml:"top"`
 		Every  time.Duration `yaml:"board_every"`
 		Outbox int           `yaml:"outbox"`
+		Places int           `yaml:"places"`
 	} `yaml:"game"`
 	Cap int `yaml:"cap"`
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -20,6 +21,7 @@ type place struct {
 	running  []*process // in the order in which they were started
 	redis    string     // host:port
 	gateways []*gateway
+	governor string // URL of the one that says how many may play; empty without
 	game     string // URL
 }
 
@@ -48,13 +50,18 @@ func build(ctx context.Context, o options, h hunt) (*place, error) {
 			return p, err
 		}
 	}
+	if o.kind == governed {
+		if err := p.startGovernor(ctx, o, h); err != nil {
+			return p, err
+		}
+	}
 	return p, p.startGame(ctx, o, h, secret)
 }
 
 // close ends all of it, the last first, and takes its files away.
 func (p *place) close() {
-	for i := len(p.running) - 1; i >= 0; i-- {
-		p.running[i].end()
+	for _, one := range slices.Backward(p.running) {
+		one.end()
 	}
 	http.DefaultClient.CloseIdleConnections() // to those who have gone
 	if p.dir != "" {
@@ -138,6 +145,32 @@ func (p *place) startGateway(ctx context.Context, o options, h hunt, secret stri
 	return p.last().await(ctx, "it isn't ready", func() bool { return known.Load() && ready(ctx, g.backend) })
 }
 
+// startGovernor starts the one that the game asks how many may play. It has no
+// opinion before it has watched Redis for a while, and the game lets everybody in
+// until then.
+func (p *place) startGovernor(ctx context.Context, o options, h hunt) error {
+	url := make(chan string, 1)
+	err := p.add(start("governor", o.downlink, []string{
+		"governor", "--log", "redis://" + p.redis, "--governor-listen", "127.0.0.1:0", "--window", h.Gateway.Window.String(),
+		"--governor-maximum", strconv.Itoa(h.Game.Places), "--governor-file", o.governor, "--log-level", "warn",
+	}, func(line string) {
+		if at, ok := strings.CutPrefix(line, "governor: "); ok {
+			url <- at
+		}
+	}))
+	if err != nil {
+		return err
+	}
+	return p.last().await(ctx, "it doesn't say where it serves", func() bool {
+		select {
+		case p.governor = <-url:
+			return true
+		default:
+			return false
+		}
+	})
+}
+
 func (p *place) startGame(ctx context.Context, o options, h hunt, secret string) error {
 	var events, backends []string
 	for _, g := range p.gateways {
@@ -146,10 +179,10 @@ func (p *place) startGame(ctx context.Context, o options, h hunt, secret string)
 	args := []string{
 		"serve", "--listen", "127.0.0.1:0", "--redis", "redis://" + p.redis, "--backend", strings.Join(backends, ","), "--events", strings.Join(events, ","),
 		"--secret-file", secret, "--seed", strconv.FormatUint(h.Load.Seed, 10), "--name", "hunt",
-		"--side", strconv.Itoa(h.Game.Side), "--top", strconv.Itoa(h.Game.Top), "--board-every", h.Game.Every.String(), "--outbox", strconv.Itoa(h.Game.Outbox), "--refresh", "1s", "--active", "3m",
+		"--side", strconv.Itoa(h.Game.Side), "--top", strconv.Itoa(h.Game.Top), "--board-every", h.Game.Every.String(), "--outbox", strconv.Itoa(h.Game.Outbox),
 	}
 	if o.kind == governed {
-		args = append(args, "--governor", backends[0])
+		args = append(args, "--governor", p.governor, "--tell-governor", "--refresh", "1s")
 	}
 	url := make(chan string, 1)
 	err := p.add(start("game", o.game, args, func(line string) {

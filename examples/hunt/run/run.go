@@ -41,7 +41,7 @@ func run(ctx context.Context, o options) (s *summary, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s = &summary{Kind: o.kind, Gateways: o.gateways, Crowds: o.crowds, Hunt: h, On: machine()}
+	s = &summary{Kind: o.kind, Gateways: o.gateways, Crowds: o.crowds, Players: h.Load.Players, hunt: h, On: machine()}
 	if err := s.follow(ctx, place, all, begin); err != nil {
 		return nil, err
 	}
@@ -149,7 +149,7 @@ func (s *summary) follow(ctx context.Context, p *place, all *crowds, begin time.
 			if over {
 				return nil
 			}
-			if at := now.Sub(begin); at >= 0 && at <= s.Hunt.Load.Last {
+			if at := now.Sub(begin); at >= 0 && at <= s.hunt.Load.Last {
 				s.Samples = append(s.Samples, take(ctx, p, at, all.second()))
 			}
 		}
@@ -159,15 +159,16 @@ func (s *summary) follow(ctx context.Context, p *place, all *crowds, begin time.
 // A sample is how all stood at one moment. What couldn't be asked is -1.
 type sample struct {
 	players.Second
-	Memory    float64 // of Redis: used / maxmemory
-	Refused   int64   // commands that Redis refused for want of memory, total
-	Admission float64 // the governor's ratio, the lowest of all gateways
-	Admitted  float64 // connections that the gateways allow, together
-	Publish   float64 // ratio, the lowest
-	Rate      float64 // entries a second that the gateways allow, together; 0: not limited
-	Streams   float64 // of the gateways, together
-	Lag       float64 // entries that a gateway is behind, the most
-	Outbox    float64 // events of players that wait in the game
+	Memory      float64 // of Redis: used / maxmemory
+	Refused     int64   // commands that Redis refused for want of memory, total
+	Admission   float64 // the governor's ratio for players
+	Admitted    float64 // how many may play by that; 0: nobody says
+	Connections float64 // that the gateways allow, together
+	Publish     float64 // ratio, the lowest
+	Rate        float64 // entries a second that the gateways allow, together; 0: not limited
+	Streams     float64 // of the gateways, together
+	Lag         float64 // entries that a gateway is behind, the most
+	Outbox      float64 // events of players that wait in the game
 }
 
 func take(ctx context.Context, p *place, at time.Duration, seen players.Second) sample {
@@ -179,16 +180,23 @@ func take(ctx context.Context, p *place, at time.Duration, seen players.Second) 
 	if m, err := measure(ctx, p.game); err == nil {
 		s.Outbox = m["hunt_outbox_events"]
 	}
+	if p.governor != "" {
+		m, err := measure(ctx, p.governor)
+		if err != nil {
+			s.Admission, s.Admitted = -1, -1
+		} else {
+			s.Admission, s.Admitted = m[`downlink_throttle_ratio{lever="admission"}`], m[`downlink_governor_maximum{lever="admission"}`]
+		}
+	}
 	for _, g := range p.gateways {
 		m, err := measure(ctx, g.backend)
 		if err != nil {
-			s.Admission, s.Admitted, s.Publish, s.Rate, s.Streams, s.Lag = -1, -1, -1, -1, -1, -1
+			s.Publish, s.Rate, s.Streams, s.Lag = -1, -1, -1, -1
 			return s
 		}
-		s.Admission = min(s.Admission, m[`downlink_throttle_ratio{lever="admission"}`])
 		s.Publish = min(s.Publish, m[`downlink_throttle_ratio{lever="publish"}`])
-		s.Admitted += m[`downlink_governor_maximum{lever="admission"}`]
 		s.Rate += m[`downlink_governor_maximum{lever="publish"}`]
+		s.Connections += m[`downlink_governor_maximum{lever="admission"}`]
 		s.Streams += m["sse_active_connections"]
 		s.Lag = max(s.Lag, m[`downlink_governor_signal{signal="tail_lag"}`])
 	}

@@ -25,8 +25,7 @@ func ready(ctx context.Context, backend string) bool {
 	if err != nil {
 		return false
 	}
-	body.Close()
-	return true
+	return body.Close() == nil
 }
 
 func get(ctx context.Context, url string) (io.ReadCloser, error) {
@@ -43,7 +42,7 @@ func get(ctx context.Context, url string) (io.ReadCloser, error) {
 	}
 	body := answered{answer.Body, cancel}
 	if answer.StatusCode != http.StatusOK {
-		body.Close()
+		_ = body.Close() // it is an error in any case
 		return nil, fmt.Errorf("%s answered %s", url, answer.Status)
 	}
 	return body, nil

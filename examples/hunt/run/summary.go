@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"runtime"
 	"strconv"
@@ -19,11 +20,12 @@ import (
 
 // A summary is what became of a run. Its JSON form is kept in results/.
 type summary struct {
-	Kind     kind     `json:"kind"`
-	Gateways int      `json:"gateways"`
-	Crowds   int      `json:"crowds"`
-	On       string   `json:"on"`
-	Hunt     hunt     `json:"hunt"`
+	Kind     kind   `json:"kind"`
+	Gateways int    `json:"gateways"`
+	Crowds   int    `json:"crowds"`
+	On       string `json:"on"`
+	Players  int    `json:"players"`
+	hunt     hunt
 	Samples  []sample `json:"-"` // the CSV
 
 	Peak      float64 `json:"memory_peak"`      // of maxmemory
@@ -32,14 +34,15 @@ type summary struct {
 	Longest   float64 `json:"longest_wait"`     // seconds until somebody was let in, or the end
 	Playing   int     `json:"playing"`          // at the end
 	Throttled int     `json:"most_throttled"`   // at once: they play and were refused a stream
-	Freezes   int64   `json:"freezes"`          // players who had live updates saw none for 5 s although the board moved
+	Freezes   int64   `json:"freezes"`          // a player saw no board for 5 s although it moved
 	Frozen    int     `json:"most_frozen"`      // at once
 	Thousand  float64 `json:"freezes_per_1000"` // players who were let in
 	Board     int     `json:"board_p95_ms"`     // from when the game read it until a player saw it
 	Sight     int     `json:"sight_p95_ms"`     // from the oldest answer in it
 	Next      int     `json:"assignment_p95_ms"`
-	Ask       float64 `json:"ask_p95_ms"`  // the governor, by the game
-	Lagging   float64 `json:"lag_seconds"` // the longest time that a queue was over 1,000
+	Ask       float64 `json:"ask_p95_ms"`    // the governor, by the game
+	Update    float64 `json:"update_p95_ms"` // from the oldest answer in a board until Downlink has it, as the game says
+	Lagging   float64 `json:"lag_seconds"`   // the longest time that queues were not normal
 	Lag       float64 `json:"most_lag"`
 	Outbox    float64 `json:"most_outbox"`
 	Solved    int64   `json:"solved"`
@@ -48,11 +51,26 @@ type summary struct {
 	Drops     int64   `json:"drops"`
 	Impatient int64   `json:"impatient"`
 	Faults    int64   `json:"faults"`
-	Admitted  float64 `json:"admitted_least"` // the lowest maximum of connections that the governor set; -1: it set none
+	Admitted  float64 `json:"admitted_least"` // the fewest that might play by the governor; -1: it held nobody back
 }
 
-// normal is how long a queue may be, in entries or events.
-const normal = 1000
+// A queue is normal while a gateway has not more entries to hand over than this, and
+// while the next assignment comes within this time, in ms, at p95.
+const (
+	normal = 1000
+	prompt = 5000
+)
+
+// lags reports whether queues aren't normal, if they were so a second before or not.
+func (s sample) lags(before bool) bool {
+	switch {
+	case s.Lag > normal || s.WaitP95 > prompt:
+		return true
+	case s.WaitP95 < 0: // nothing has come at all
+		return before
+	}
+	return false
+}
 
 // conclude works out what the samples say, and what can only be asked in the end.
 func (s *summary) conclude(ctx context.Context, p *place, r *players.Report) {
@@ -65,8 +83,8 @@ func (s *summary) conclude(ctx context.Context, p *place, r *players.Report) {
 		if one.Admission >= 0 && one.Admission < 1 && (s.Admitted < 0 || one.Admitted < s.Admitted) {
 			s.Admitted = one.Admitted
 		}
-		switch {
-		case max(one.Lag, one.Outbox) <= normal:
+		switch lags := one.lags(lagging >= 0); {
+		case !lags:
 			lagging = -1
 		case lagging < 0:
 			lagging = one.At
@@ -77,6 +95,7 @@ func (s *summary) conclude(ctx context.Context, p *place, r *players.Report) {
 	}
 	if m, err := measure(ctx, p.game); err == nil {
 		s.Ask = m.quantile("hunt_governor_ask_seconds", "", 0.95) * 1000
+		s.Update = m.quantile("hunt_update_seconds", `what="board",`, 0.95) * 1000
 	}
 	if r == nil {
 		return
@@ -102,7 +121,7 @@ func (s *summary) demands() []demand {
 		return []demand{
 			{fmt.Sprintf("Redis's memory peaks at 82 %% or less (%.1f %%)", s.Peak*100), s.Peak <= 0.82},
 			{fmt.Sprintf("Redis refuses nothing for want of memory (%d)", s.Refused), s.Refused == 0},
-			{fmt.Sprintf("no queue is over %d for 3 minutes (%.0f s)", normal, s.Lagging), s.Lagging < 180},
+			{fmt.Sprintf("queues are normal again within 3 minutes (%.0f s)", s.Lagging), s.Lagging < 180},
 			{fmt.Sprintf("fewer than 2 freezes per 1,000 players (%.2f)", s.Thousand), s.Thousand < 2},
 			{fmt.Sprintf("boards reach players within 100 ms at p95 (%d ms)", s.Board), s.Board >= 0 && s.Board <= 100},
 			{fmt.Sprintf("asking the governor takes 5 ms at most at p95 (%.3g ms)", s.Ask), s.Ask > 0 && s.Ask <= 5},
@@ -132,16 +151,18 @@ func (s *summary) verdict() error {
 	return nil
 }
 
-func (s *summary) print(to io.Writer) {
+// print says what became of it, for people.
+func (s *summary) print(to io.Writer) error {
+	var text strings.Builder
 	for _, d := range s.demands() {
 		mark := "ok  "
 		if !d.met {
 			mark = "FAIL"
 		}
-		fmt.Fprintln(to, mark, d.what)
+		text.WriteString(mark + " " + d.what + "\n")
 	}
-	rows := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
-	row := func(name string, value any) { fmt.Fprintf(rows, "  %s\t%v\n", name, value) }
+	rows := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	row := func(name string, value any) { _, _ = fmt.Fprintf(rows, "  %s\t%v\n", name, value) } // memory takes all
 	row("waiting at once, at most", s.Waiting)
 	row("longest wait, s", fmt.Sprintf("%.0f", s.Longest))
 	row("playing at the end", s.Playing)
@@ -149,8 +170,9 @@ func (s *summary) print(to io.Writer) {
 	row("freezes", s.Freezes)
 	row("frozen at once, at most", s.Frozen)
 	row("answer to board at p95, ms", s.Sight)
+	row("of that, until Downlink has it, ms", s.Update)
 	row("answer to next assignment at p95, ms", s.Next)
-	row("lowest maximum of connections", s.Admitted)
+	row("fewest that might play", math.Round(s.Admitted))
 	row("most entries behind", s.Lag)
 	row("most events waiting in the game", s.Outbox)
 	row("solved", s.Solved)
@@ -159,7 +181,9 @@ func (s *summary) print(to io.Writer) {
 	row("waited a minute for an assignment", s.Impatient)
 	row("other faults", s.Faults)
 	row("commands refused by Redis", s.Refused)
-	_ = rows.Flush() // as all that is printed here
+	_ = rows.Flush()
+	_, err := io.WriteString(to, text.String())
+	return err
 }
 
 // write keeps the run.
@@ -186,7 +210,7 @@ func (s *summary) write(prefix string) error {
 
 // columns name what a row of the CSV holds.
 var columns = []string{ //nolint:gochecknoglobals // names
-	"seconds", "memory", "redis_refused", "admission_ratio", "admitted_maximum", "publish_ratio", "publish_maximum", "streams",
+	"seconds", "memory", "redis_refused", "admission_ratio", "admitted_maximum", "connections_maximum", "publish_ratio", "publish_maximum", "streams",
 	"tail_lag", "outbox", "waiting", "playing", "throttled", "frozen", "freezes", "streams_refused", "solved", "turned_away", "board_p95_ms", "assignment_p95_ms",
 }
 
@@ -195,7 +219,7 @@ func (s sample) row() []string {
 	whole := func(v float64) string { return strconv.FormatFloat(v, 'f', 0, 64) }
 	count := func(v int64) string { return strconv.FormatInt(v, 10) }
 	return []string{
-		whole(s.At), part(s.Memory), count(s.Refused), part(s.Admission), whole(s.Admitted), part(s.Publish), whole(s.Rate), whole(s.Streams),
+		whole(s.At), part(s.Memory), count(s.Refused), part(s.Admission), whole(s.Admitted), whole(s.Connections), part(s.Publish), whole(s.Rate), whole(s.Streams),
 		whole(s.Lag), whole(s.Outbox), strconv.Itoa(s.Waiting), strconv.Itoa(s.Playing), strconv.Itoa(s.Throttled), strconv.Itoa(s.Frozen),
 		count(s.Freezes), count(s.Second.Refused), count(s.Solved), count(s.Turned), strconv.Itoa(s.BoardP95), strconv.Itoa(s.WaitP95),
 	}
