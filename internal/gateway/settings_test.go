@@ -63,3 +63,34 @@ func TestGovernorFile(t *testing.T) {
 		return false
 	})
 }
+
+// The file that the page shows can be used as it stands there.
+func TestGovernorFileOnItsPage(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/operate/governor.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(page), "```yaml\n")
+	text, _, ok := strings.Cut(text, "```")
+	if !ok || !strings.Contains(text, "signals:") {
+		t.Fatalf("the page shows no file: %q", text)
+	}
+	dir := t.TempDir()
+	testkit.Certificates(t, dir)
+	text = strings.ReplaceAll(text, "/etc/downlink/kafka", dir)
+	for name, content := range map[string]string{"password": "s3cret", "governor.yml": text} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o := testOptions(t, "redis://127.0.0.1:1")
+	o.GovernorFile = filepath.Join(dir, "governor.yml")
+	if _, err := CheckFiles(o); err != nil {
+		t.Error(err)
+	}
+	o.Log.URL = "file:" + t.TempDir()
+	if _, err := CheckFiles(o); err == nil {
+		t.Error("there is no redis_memory with an embedded log")
+	}
+}
