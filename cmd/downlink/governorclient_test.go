@@ -95,7 +95,7 @@ func TestGovernorIsShownAndChanged(t *testing.T) {
 		{"set on=false --json --backend " + url, []string{`{"on":false,`}},
 		{"show --backend " + url, []string{"The governor is off", "Changed at run time", "on: false, before true"}},
 		{"show --backend " + bad, []string{
-			"admission 10 % 1500 connections 42 % 10 % tail_lag", "publish 45.5 % no limit - 10 % redis_memory",
+			"admission 10 % 1500 connections 42 % 10 % tail_lag", "publish 45.5 % - - 10 % redis_memory",
 			"redis_memory 85 % 80 % 92 % unknown 31 s ago, too old publish", "tail_lag 123456 entries 1000 entries - over 1 s ago admission", "pending_bytes - - - none never -",
 			"admission was lowered because tail_lag is 2000 entries, and is at its floor", "publish was lowered because redis_memory is 85 %, and stays where it is: redis_memory isn't known.",
 			"redis_memory: it didn't answer in time", `tail_lag: shard\x1b[2J 7`, "pending_bytes: nothing to judge by", "step: 0.2, before 0.1",

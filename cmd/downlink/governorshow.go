@@ -183,12 +183,16 @@ func part(p *float64) string {
 	return percent(*p)
 }
 
-// most is what a lever allows.
+// most is what a lever allows. A part of what nobody has named is no amount.
 func most(l governor.LeverState) string {
-	if l.Maximum == nil {
+	switch {
+	case l.Maximum != nil:
+		return bound(*l.Maximum, l.Unit)
+	case l.Ratio < 1:
+		return "-"
+	default:
 		return "no limit"
 	}
-	return bound(*l.Maximum, l.Unit)
 }
 
 func value(s governor.SignalState) string {
