@@ -17,9 +17,10 @@ const (
 	drainRate     = "drain_rate"
 
 	governorFloor      = "governor_floor"
-	governorFollowers  = "governor_followers" // fixed
-	governorWatchers   = "governor_watchers"  // fixed
-	governorCallers    = "governor_callers"   // fixed
+	governorFollowers  = "governor_followers"       // fixed
+	governorWatchers   = "governor_watchers"        // fixed
+	governorMinders    = "governor_health_watchers" // fixed
+	governorCallers    = "governor_callers"         // fixed
 	governorReserve    = "governor_reserve"
 	governorMaximum    = "governor_maximum"
 	shedRate           = "governor_shed_rate"

@@ -172,6 +172,7 @@ func (g *Sidecar) bindLimits(part share) {
 	all.Uses(limits.BackendConnections, func() float64 { _, streams := g.backend.Count(); return float64(streams) })
 	all.Uses(governorFollowers, func() float64 { return float64(g.pages.Following()) })
 	all.Uses(governorWatchers, func() float64 { return float64(g.service.Watching()) })
+	all.Uses(governorMinders, func() float64 { return float64(g.service.Minding()) })
 	all.Uses(governorCallers, func() float64 { return float64(g.use.Len()) })
 	all.Register(g.registry)
 }

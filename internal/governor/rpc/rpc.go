@@ -64,6 +64,8 @@ const (
 	maxRequestBytes = 64 << 10
 	// maxWatchers at a time: one for each process of the programs that watch.
 	maxWatchers = 1024
+	// maxHealthWatchers at a time: whoever reaches the port may.
+	maxHealthWatchers = 256
 	// writeLimit is how long a watcher may take nothing.
 	writeLimit = 30 * time.Second
 	// every is how often a watcher hears something, whether it is new or not.
@@ -81,7 +83,8 @@ type Service struct {
 	limit  time.Duration
 
 	mu       sync.Mutex // guards what follows
-	watching int
+	watching int        // Watch
+	minding  int        // the health
 	closed   bool
 	end      chan struct{} // closed by Close
 }
@@ -108,6 +111,10 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	rc := http.NewResponseController(w)
 	_ = rc.SetWriteDeadline(time.Now().Add(s.limit)) // a watch renews it
+	if r.URL.Path == healthWatch {
+		s.watchHealth(w, r)
+		return
+	}
 	s.mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), visitKey{}, &visit{rc, r})))
 }
 

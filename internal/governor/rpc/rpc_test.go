@@ -441,6 +441,40 @@ func health(t *testing.T, r *rig) grpchealth.Status {
 	return answer.Status
 }
 
+// The health is heard for as long as somebody listens, over HTTP/2 also after the time
+// that an answer may take, and so is its end.
+func TestHealthIsWatched(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(s *Service) { s.limit = 200 * time.Millisecond })
+	r.minding = maxHealthWatchers - 1
+	c := grpchealth.NewClient(r.http, r.url, connect.WithGRPC())
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	events := c.Watch(ctx, &grpchealth.CheckRequest{Service: governorv1.GovernorName})
+	heard := func(want grpchealth.Status) {
+		t.Helper()
+		if e := <-events; e.Err != nil || e.Response == nil || e.Response.Status != want {
+			t.Fatalf("%+v, want %v", e, want)
+		}
+	}
+	heard(grpchealth.StatusNotServing)
+	<-time.After(2 * r.limit)
+	r.Open()
+	heard(grpchealth.StatusServing)
+	resp, err := r.old.Post(r.url+healthWatch, "application/connect+json", strings.NewReader("\x00\x00\x00\x00\x02{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("one more than may: %d", resp.StatusCode)
+	}
+	r.Close()
+	heard(grpchealth.StatusNotServing)
+	for range events { // until it ends
+	}
+}
+
 // A place is given back by whoever goes, and by whoever takes nothing.
 func TestWatchersAreBounded(t *testing.T) {
 	t.Parallel()

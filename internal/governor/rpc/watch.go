@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 
 	"connectrpc.com/connect"
@@ -114,4 +115,63 @@ func (s *Service) Watching() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.watching
+}
+
+// healthWatch is the health's stream: a message when it changes, and else nothing.
+const healthWatch = HealthPath + "Watch"
+
+// farewell is how long the last message of a stream may take.
+const farewell = 300 * time.Millisecond
+
+// watchHealth serves it. It may be silent for days, so no deadline applies; and it
+// would go on for as long as its client likes, so it ends with the service, once it
+// has had the time to say that.
+func (s *Service) watchHealth(w http.ResponseWriter, r *http.Request) {
+	if !s.mind(1) {
+		http.Error(w, "as many watch the health as may; ask for it from time to time instead", http.StatusServiceUnavailable)
+		return
+	}
+	defer s.mind(-1)
+	if s.opts.Stay != nil {
+		if err := s.opts.Stay(r); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+	}
+	rc := http.NewResponseController(w)
+	_ = errors.Join(rc.SetReadDeadline(time.Time{}), rc.SetWriteDeadline(time.Time{}))
+	ctx, cancel := context.WithCancel(r.Context())
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
+	defer cancel()
+	waiting.Go(func() {
+		select {
+		case <-s.end:
+			select {
+			case <-time.After(farewell):
+			case <-ctx.Done():
+			}
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	s.mux.ServeHTTP(w, r.WithContext(ctx))
+}
+
+// mind counts those who watch the health; it reports whether one more may.
+func (s *Service) mind(change int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if change > 0 && (s.closed || s.minding >= maxHealthWatchers) {
+		return false
+	}
+	s.minding += change
+	return true
+}
+
+// Minding is how many watch the health.
+func (s *Service) Minding() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.minding
 }
