@@ -52,6 +52,8 @@ type Handlers struct {
 	run   string // of this process: the numbers of changes are its own
 	limit time.Duration
 
+	patching sync.Mutex // one PATCH after the other, so that each is answered with its own
+
 	mu        sync.Mutex // guards what follows
 	following int
 	closed    bool

@@ -310,7 +310,7 @@ func TestEveryDocumentedAnswerIsReal(t *testing.T) {
 func view(t *testing.T, text []byte) (v View) {
 	t.Helper()
 	if err := json.Unmarshal(text, &v); err != nil {
-		t.Fatalf("%v: %s", err, text)
+		t.Errorf("%v: %s", err, text)
 	}
 	return v
 }
@@ -382,6 +382,23 @@ func TestPatch(t *testing.T) {
 	if log := r.log.String(); strings.Count(log, "setting=floor") != 1 || !strings.Contains(log, "now=0.25") {
 		t.Errorf("the log: %s", log)
 	}
+}
+
+// TestPatchesTogether: each is answered with what it has changed itself.
+func TestPatchesTogether(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	var all sync.WaitGroup
+	for n := range 200 {
+		all.Go(func() {
+			want := 0.5 + float64(n+1)/1000
+			v := view(t, r.ask(t, "PATCH", Path, fmt.Sprintf(`{"fast_step":%v}`, want)).Body.Bytes())
+			if v.Settings.FastStep != want || len(v.Changed) != 1 || v.Changed[0].After != want {
+				t.Errorf("%v: %v, %+v", want, v.Settings.FastStep, v.Changed)
+			}
+		})
+	}
+	all.Wait()
 }
 
 // TestFollow: first the state, then each change once and in order, wherever a

@@ -50,6 +50,8 @@ func (h *Handlers) patch(w http.ResponseWriter, r *http.Request) (View, *problem
 	if g == nil {
 		return View{}, notYet()
 	}
+	h.patching.Lock()
+	defer h.patching.Unlock()
 	before := h.settings(g.Settings())
 	if err := h.apply(g, change); err != nil {
 		return View{}, refusal(err)
