@@ -124,7 +124,7 @@ func find(levers []lever, name string) (State, error) {
 			return State{}, fmt.Errorf("it says a ratio or a maximum of %.64q that can't be", name)
 		}
 		return State{
-			Ratio: *l.Ratio, Maximum: l.Maximum, Unit: l.Unit, Signal: l.Signal, Why: l.Why,
+			Ratio: *l.Ratio, Maximum: l.Maximum, Unit: clip(l.Unit), Signal: clip(l.Signal), Why: clip(l.Why),
 			Unsure: l.Verdict == unknown,
 		}, nil
 	}
@@ -132,6 +132,15 @@ func find(levers []lever, name string) (State, error) {
 		return State{}, errors.New("it has no levers; is the URL that of a governor?")
 	}
 	return State{}, fmt.Errorf("it has no lever %.64q, but %s", name, names(levers))
+}
+
+// clip shortens a text to what any log bears: a governor's are far shorter.
+func clip(text string) string {
+	const most = 1000
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
 // names are those of some levers, in a form and length that any log bears.

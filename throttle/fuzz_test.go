@@ -12,7 +12,7 @@ func FuzzAnswer(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		s, err := read(body, DefaultLever)
-		if err == nil && !(s.Ratio > 0 && s.Ratio <= 1 && s.Maximum >= 0) {
+		if err == nil && !(s.Ratio > 0 && s.Ratio <= 1 && s.Maximum >= 0 && len(s.Why) < 1100 && len(s.Unit) < 1100) {
 			t.Errorf("%+v", s)
 		}
 	})
