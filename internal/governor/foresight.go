@@ -61,10 +61,11 @@ func (s *signal) urgency(g SignalSettings, p *Settings) Verdict {
 	return Fair
 }
 
-// needs is how large a step has to be, and at most as large as it may be.
-func (s *signal) needs(most float64) float64 {
+// needs is how large a step has to be, and at most as large as it may be. Of what fits
+// a part is left, if more may come before the next step.
+func (s *signal) needs(most, part float64) float64 {
 	if s.early {
-		return min(most, 1-s.share)
+		return min(most, 1-s.share*part)
 	}
 	return most
 }

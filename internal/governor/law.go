@@ -133,9 +133,9 @@ func (l *law) decide(now time.Duration, v *lever) move {
 	case v.ratio < floor:
 		return move{lever: v, kind: Adjusted, before: v.ratio, after: floor, signal: v.by, why: "the floor was raised"}
 	case v.verdict == AtWall && v.due(now, p.FastPeriod):
-		return l.fall(v, FastFall, v.worst.needs(p.FastStep), floor)
+		return l.fall(v, FastFall, v.worst.needs(p.FastStep, math.Pow(1-p.Step, far)), floor)
 	case (v.verdict == Over || v.verdict == AtWall) && v.due(now, p.Period):
-		return l.fall(v, Fall, v.worst.needs(p.Step), floor)
+		return l.fall(v, Fall, v.worst.needs(p.Step, 1), floor)
 	case v.ratio < 1 && v.calm && v.verdict != Fair:
 		return l.rise(now, v)
 	}

@@ -104,6 +104,27 @@ func TestMemoryStopsAtItsThreshold(t *testing.T) {
 	})
 }
 
+// A crowd comes within two minutes, to a Redis that holds a third of what all of them
+// publish in a window of one: at no time it is fuller than the wall says, and half of it
+// is of use afterwards.
+func TestMemoryOfACrowd(t *testing.T) {
+	for _, sweep := range []float64{1, 5} {
+		m := &memory{window: 60, sweep: sweep, demand: 3, base: 0.1, ramp: 120, room: 1, noise: noise{rand.New(rand.NewPCG(0, 1)), 0.003}}
+		s := memorySignal(m.window)
+		s.Threshold, s.Wall = 0.75, 0.82
+		g := &site{speed: 1, share: 1, next: map[string]float64{"redis_memory": 0.5}, use: -1}
+		g.law = newLaw(Defaults([]Signal{s}), []Signal{s}, []Lever{{Name: Publish, Use: func() (float64, bool) { return g.use, g.use >= 0 }}})
+		w := &world{model: m, dt: 1, gateways: []*site{g}}
+		w.run(180)
+		if m.peak > s.Wall || m.level() < 0.5 {
+			t.Errorf("swept every %v s, it was at %.3f, and is at %.3f", sweep, m.peak, m.level())
+			for _, m := range g.moves {
+				t.Logf("%s %.3f -> %.3f %s", m.kind, m.before, m.after, m.why)
+			}
+		}
+	}
+}
+
 // A consumer has less capacity than the levers let in: the lag comes back under
 // its threshold, and from then on the ratio swings by one step, ever more
 // seldom.

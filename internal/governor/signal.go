@@ -251,12 +251,12 @@ func (s *signal) bears(now time.Duration, factor float64, g SignalSettings, p *S
 // could help; from half way to it on, because a short rise from nothing is steep.
 // What goes down doesn't reach it, and neither does what has jumped and stands.
 func (s *signal) nearsWall(now time.Duration, low float64, g SignalSettings, p *Settings) bool {
-	switch peak, _, known := s.foresee(now, s.slope, g.Wall, p); {
+	switch _, _, known := s.foresee(now, s.slope, g.Wall, p); {
 	case g.Wall == 0:
 		return false
 	case low >= g.Wall:
 		return true
-	case known && peak < g.Wall:
+	case known && s.last.Value < g.Threshold: // what comes is foreseen, and how much of it fits
 		return false
 	}
 	return low >= g.Wall/2 && g.Wall-low < min(s.slope, s.pace())*p.Brake.seconds()
