@@ -2,6 +2,7 @@ package governor
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
@@ -19,6 +20,9 @@ const (
 	None    Verdict = "none"    // nothing to judge by: takes no part
 	Off     Verdict = "off"     // no threshold: takes no part
 )
+
+// Verdicts lists every verdict.
+func Verdicts() []Verdict { return slices.Clone(severity) }
 
 // A State is all that a governor knows, as anybody may see it. Its JSON form is a
 // contract.
