@@ -36,5 +36,5 @@ func (g *Dialler) leversOf(f *flow) []governor.Lever {
 		Set:     func(p governor.Position) { g.levers.move(&g.levers.admission, p, name) },
 		Maximum: func() float64 { return float64(g.opts.Limits.Value(name)()) },
 	}
-	return []governor.Lever{admission, g.levers.publishing(f.publish.Stored)}
+	return []governor.Lever{admission, g.levers.publishing(f.publish)}
 }

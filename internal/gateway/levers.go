@@ -115,12 +115,17 @@ func (l *levers) rateReserve() int {
 
 // leversOf are the gateway's levers, of a flow.
 func (g *Gateway) leversOf(f *flow) []governor.Lever {
-	return g.levers.all(func() int { _, streams := g.device.Count(); return streams }, f.publish.Stored)
+	return g.levers.all(func() int { _, streams := g.device.Count(); return streams }, f.publish)
 }
 
-// all are the levers as the governor takes them. streams is how many there are,
-// stored how many entries were.
-func (l *levers) all(streams func() int, stored func() uint64) []governor.Lever {
+// A source counts the entries of publishers since the start.
+type source interface {
+	Stored() uint64
+	Asked() uint64 // that were to be stored, whatever became of them
+}
+
+// all are the levers as the governor takes them. streams is how many there are.
+func (l *levers) all(streams func() int, entries source) []governor.Lever {
 	return []governor.Lever{
 		{
 			Name: governor.Admission, Unit: "connections", Floor: l.floor, Stays: true,
@@ -131,16 +136,16 @@ func (l *levers) all(streams func() int, stored func() uint64) []governor.Lever 
 			Set:     func(p governor.Position) { l.move(&l.admission, p, maxConnections, acceptRate) },
 			Maximum: func() float64 { return float64(l.limits.Value(maxConnections)()) },
 		},
-		l.publishing(stored),
+		l.publishing(entries),
 	}
 }
 
 // publishing is the lever of publishers.
-func (l *levers) publishing(stored func() uint64) governor.Lever {
+func (l *levers) publishing(entries source) governor.Lever {
 	return governor.Lever{
 		Name: governor.Publish, Unit: "entries/s", Floor: l.floor,
 		Use: func() (float64, bool) {
-			rate := l.meter.read(stored(), time.Now(), l.publish.position().Ratio >= 1)
+			rate := l.meter.read(entries.Stored(), entries.Asked(), time.Now(), l.publish.position().Ratio >= 1)
 			return rate / l.publish.whole(), true
 		},
 		Set:     func(p governor.Position) { l.move(&l.publish, p, publishRate) },
@@ -179,47 +184,3 @@ func (l *levers) because() publish.Cause {
 	l.metrics.Refused(governor.Publish, p.Signal)
 	return publish.Cause{Signal: p.Signal, Detail: "the governor holds it at " + fmt.Sprintf("%.0f %%", p.Ratio*100) + ", because " + p.Why}
 }
-
-// A meter knows how fast entries are stored. Read by one goroutine at a time.
-type meter struct {
-	count uint64
-	at    time.Time
-	rate  float64       // entries/s, of the last seconds
-	peak  atomic.Uint64 // entries/s, of the last minutes
-}
-
-const (
-	// The rate is a mean whose parts fade in rateOver, and the peak goes down by as
-	// much in peakOver.
-	rateOver = 10 * time.Second
-	peakOver = 5 * time.Minute
-	// leastPeak is what is taken for the peak of a gateway through which hardly
-	// anything is published, in entries/s. More would leave a lever at its floor above
-	// what is published, and hold nothing back: 20 events/s of 40 KiB fill 32 MiB in
-	// less than a minute. Less would have whoever publishes one now and then wait.
-	leastPeak = 10
-)
-
-// read brings the meter up to date. open says that nothing is held back, so that
-// what is published is what is wanted: only then the peak moves.
-func (m *meter) read(count uint64, now time.Time, open bool) float64 {
-	passed := now.Sub(m.at)
-	if m.at.IsZero() {
-		m.count, m.at = count, now
-		return 0
-	}
-	if passed < time.Second/2 {
-		return m.rate
-	}
-	part := min(passed.Seconds()/rateOver.Seconds(), 1)
-	m.rate += part * (float64(count-m.count)/passed.Seconds() - m.rate)
-	m.count, m.at = count, now
-	if open {
-		faded := float64(m.peak.Load()) * max(1-passed.Seconds()/peakOver.Seconds(), 0)
-		m.peak.Store(uint64(max(faded, m.rate)))
-	}
-	return m.rate
-}
-
-// reference is what is taken for all, where no rate is configured.
-func (m *meter) reference() float64 { return float64(max(m.peak.Load(), leastPeak)) }

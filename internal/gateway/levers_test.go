@@ -13,13 +13,14 @@ import (
 	"downlink/internal/event"
 	"downlink/internal/governor"
 	"downlink/internal/limits"
+	"downlink/internal/publish"
 	"downlink/internal/testkit"
 )
 
 // pull moves a lever of a running gateway, as its governor would.
 func pull(t *testing.T, g *running, name string, p governor.Position) {
 	t.Helper()
-	for _, l := range g.levers.all(func() int { return 0 }, func() uint64 { return 0 }) {
+	for _, l := range g.levers.all(func() int { return 0 }, new(publish.Handler)) {
 		if l.Name == name {
 			l.Set(p)
 			return
@@ -169,32 +170,5 @@ func TestWhoComesBack(t *testing.T) {
 	}
 	if within(head, event.ID{}, window) {
 		t.Error("a shard without a position knows no cursor")
-	}
-}
-
-// The meter follows what is stored, and remembers the most that was wanted while
-// nothing was held back.
-func TestMeter(t *testing.T) {
-	m, now, count := new(meter), time.Unix(1000, 0), uint64(0)
-	at := func(rate, seconds int, open bool) float64 {
-		for range seconds {
-			now, count = now.Add(time.Second), count+uint64(rate)
-			m.read(count, now, open)
-		}
-		return m.rate
-	}
-	m.read(0, now, true)
-	if got := at(5000, 60, true); got < 4900 || m.reference() < 4900 {
-		t.Errorf("%v, %v", got, m.reference())
-	}
-	if got := at(500, 3600, false); got > 510 || m.reference() < 4900 {
-		t.Errorf("held back: %v, %v", got, m.reference())
-	}
-	if got := at(0, 3600, true); got > 1 || m.reference() != leastPeak {
-		t.Errorf("quiet: %v, %v", got, m.reference())
-	}
-	// Few but large events fill Redis, too: at its floor, the lever lets fewer through.
-	if at(20, 60, true); m.reference()/10 > 2.1 {
-		t.Errorf("of 20 a second, %v are a tenth", m.reference()/10)
 	}
 }

@@ -166,6 +166,7 @@ func (b *batch) read(p *plan) (line pending, more bool) {
 	if err != nil {
 		return pending{fault: asProblem(err)}, true
 	}
+	b.h.ask(m)
 	return b.plan(p, m), true
 }
 

@@ -98,6 +98,7 @@ type Handler struct {
 	rates   *rates
 
 	stored   atomic.Uint64 // entries
+	asked    atomic.Uint64 // entries, before any rate was asked
 	patience patience
 	texts    sync.Pool // of *[]byte, for a single request's body and answer
 	readers  sync.Pool // of *bufio.Reader, for a batch's lines
@@ -127,6 +128,15 @@ func New(o Options) *Handler {
 
 // Stored is how many entries the log has confirmed since the start.
 func (h *Handler) Stored() uint64 { return h.stored.Load() }
+
+// Asked is how many entries were to be stored since the start, whatever became of
+// them; what is repeated counts again.
+func (h *Handler) Asked() uint64 { return h.asked.Load() }
+
+func (h *Handler) ask(m *message) {
+	entries, _ := cost(m, h.opts.Shards)
+	h.asked.Add(uint64(entries)) //nolint:gosec // a count
+}
 
 // ServeHTTP stores the request's events and answers with their IDs.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {

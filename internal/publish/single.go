@@ -27,6 +27,7 @@ func (h *Handler) single(w http.ResponseWriter, r *http.Request, body *intake.Bo
 		problem.Write(w, d)
 		return
 	}
+	h.ask(m)
 	if refused := h.rates.admit(sender.Name(), m, h.opts.Shards); refused != nil {
 		d := refused.problem()
 		if refused.cause.Signal != "" {

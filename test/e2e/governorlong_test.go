@@ -163,9 +163,12 @@ func TestGovernorRestarts(t *testing.T) {
 		crowd := startPressing(t, 500, g)
 		took := awaitLong(t, "publishing is lowered", 30*time.Second, func() bool { return g.publishing().Ratio < 1 })
 		l := g.publishing()
-		t.Logf("after %v publishing is at %.2f; %d events were accepted by then, %d refused for want of memory; memory is %.3f", took.Round(100*time.Millisecond), l.Ratio, crowd.accepted.Load(), crowd.failed.Load(), g.part())
+		t.Logf("after %v publishing is at %.2f (%.0f entries/s); %d events were accepted by then, %d refused for want of memory; memory is %.3f", took.Round(100*time.Millisecond), l.Ratio, *l.Maximum, crowd.accepted.Load(), crowd.failed.Load(), g.part())
 		if l.Signal != "redis_memory" || l.Verdict != governor.AtWall && l.Verdict != governor.Fair || !strings.Contains(l.Why, "wall") {
 			t.Errorf("%+v", l)
+		}
+		if l.Maximum == nil || *l.Maximum < 20 { // a tenth of what is asked for, though little or nothing was stored
+			t.Errorf("%v entries a second are left of some hundred", l.Maximum)
 		}
 		crowd.end()
 	}
