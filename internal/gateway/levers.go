@@ -145,7 +145,11 @@ func (l *levers) publishing(entries source) governor.Lever {
 	return governor.Lever{
 		Name: governor.Publish, Unit: "entries/s", Floor: l.floor,
 		Use: func() (float64, bool) {
-			rate := l.meter.read(entries.Stored(), entries.Asked(), time.Now(), l.publish.position().Ratio >= 1)
+			open, reference := l.publish.position().Ratio >= 1, l.meter.reference()
+			rate := l.meter.read(entries.Stored(), entries.Asked(), time.Now(), open)
+			if !open && l.meter.reference() != reference { // a part of more is more
+				l.limits.Settle(publishRate)
+			}
 			return rate / l.publish.whole(), true
 		},
 		Set:     func(p governor.Position) { l.move(&l.publish, p, publishRate) },

@@ -3,7 +3,12 @@ package gateway
 import (
 	"math"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"downlink/internal/config"
+	"downlink/internal/governor"
+	"downlink/internal/limits"
 )
 
 // Shown is a meter and what it was shown.
@@ -68,4 +73,32 @@ func TestMeterLearns(t *testing.T) {
 	idle.expect(t, "publishers come from elsewhere", 1, 950)
 	idle.pass(50, 50_000, 600, false)
 	idle.expect(t, "and are impatient", 50, 950)
+}
+
+// Stored and Asked make it a source that is asked for much, of which nothing is stored.
+type full struct{ asked uint64 }
+
+func (f *full) Stored() uint64 { return 0 }
+func (f *full) Asked() uint64  { return f.asked }
+
+// What publishers may while they are held back follows what the meter learns: a tenth
+// of more is more.
+func TestAHeldRateFollowsWhatIsLearned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, entries := newLevers(limits.New(config.Limits()), nil), new(full)
+		l.limits.Bind(publishRate, l.publish.bound(asConfigured))
+		lever := l.publishing(entries)
+		lever.Set(governor.Position{Ratio: 0.1, Signal: "redis_memory", Why: "it is full"})
+		for second := range 30 {
+			if most := l.limits.Value(publishRate)(); second == 0 && most != 1 {
+				t.Errorf("%d a second of nothing", most)
+			}
+			lever.Use()
+			entries.asked += 1000
+			time.Sleep(time.Second) //nolint:forbidigo // in a bubble
+		}
+		if most := l.limits.Value(publishRate)(); most < 90 || most > 100 {
+			t.Errorf("%d a second of 1000", most)
+		}
+	})
 }

@@ -42,6 +42,7 @@ type signal struct {
 	share   float64 // which part of what comes may come, if it is early
 	peak    float64 // where it would come to
 	drawn   bool    // slope is that of the samples and of the last move
+	known   bool    // there have ever been values enough to judge by
 	cold    bool    // it looks good, but a lever has just moved: its trend isn't known yet
 }
 
@@ -187,6 +188,7 @@ func (s *signal) look(now time.Duration, g SignalSettings, p *Settings) Verdict 
 	s.early = false
 	last, _, _ := s.bounds(0)
 	low, high, enough := s.bounds(lasting)
+	s.known = s.known || enough
 	s.cold = enough && !s.trended && high <= p.Good*g.Threshold
 	switch {
 	case g.Threshold <= 0:
@@ -196,7 +198,7 @@ func (s *signal) look(now time.Duration, g SignalSettings, p *Settings) Verdict 
 	case s.last.None != "":
 		return None
 	case !enough:
-		return Fair
+		return s.begins(g, p)
 	case !s.trended:
 		return s.unseen(last, low, g)
 	case low >= g.Threshold && (s.eases(low-g.Threshold, p) || s.mended(low, g)):
@@ -209,6 +211,17 @@ func (s *signal) look(now time.Duration, g SignalSettings, p *Settings) Verdict 
 		return s.urgency(g, p)
 	case high+max(s.slope, 0)*s.pending(now).Seconds() <= p.Good*g.Threshold:
 		return Good
+	}
+	return Fair
+}
+
+// begins judges while there are too few values. One that remembers isn't at its wall
+// for a moment: a gateway that starts then doesn't wait for more of them, because
+// what it lets in meanwhile stays for as long. Its other signals may be high because
+// it has just begun.
+func (s *signal) begins(g SignalSettings, p *Settings) Verdict {
+	if !s.known && g.Wall > 0 && s.last.Value >= g.Wall && s.settles() >= time.Duration(p.Brake) {
+		return AtWall
 	}
 	return Fair
 }
