@@ -141,23 +141,25 @@ func (g *Governor) note(i int, asked time.Time, r Reading, err error) {
 func (g *Governor) step() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, m := range g.law.step(time.Since(g.began)) {
+	now := time.Since(g.began)
+	for _, m := range g.law.step(now) {
 		g.apply(m)
 	}
 	for _, v := range g.law.levers {
-		g.warn(v)
+		g.warn(v, now)
 	}
 	g.show()
 }
 
-// warn says once when a lever can't do what it should, and when it can again.
-func (g *Governor) warn(v *lever) {
+// warn says once when a lever can't do what it should, and when it can again. What its
+// last fall does is waited for.
+func (g *Governor) warn(v *lever, now time.Duration) {
 	low, over := v.ratio <= g.law.floor(v), v.verdict == Over || v.verdict == AtWall
 	switch {
-	case !g.stuck[v.Name] && low && over:
+	case !g.stuck[v.Name] && low && over && v.due(now, g.law.settings.Period):
 		g.stuck[v.Name] = true
 		g.opts.Logger.Warn("a lever of the governor is at its floor, and that isn't enough: nothing more is held back", "lever", v.Name, "floor", g.law.floor(v), "why", g.law.explain(v.worst))
-	case g.stuck[v.Name] && (!low || v.calm):
+	case g.stuck[v.Name] && (!low || v.calm && v.verdict != Fair):
 		g.stuck[v.Name] = false
 		g.opts.Logger.Warn("what a lever of the governor holds back at its floor is enough now", "lever", v.Name)
 	}
