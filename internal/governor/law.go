@@ -33,6 +33,7 @@ type lever struct {
 	// rise: it hesitates before it goes there again.
 	failed    float64
 	hesitance int
+	fast      bool // the last fall was a fast one
 	risen     bool // since it fell last
 
 	verdict Verdict // of the worst of its signals
@@ -195,7 +196,7 @@ func (v *lever) use() (part float64, known bool) {
 // makes levers that stand apart come together.
 func (l *law) rise(now time.Duration, v *lever) move {
 	p := &l.settings
-	to := min(v.ratio+min(p.RiseStep, p.Step*v.ratio), 1)
+	to := min(v.ratio+max(min(p.RiseStep, p.Step*v.ratio), l.room(v)), 1)
 	wait := time.Duration(p.Calm)
 	if to >= v.failed {
 		wait *= time.Duration(min(v.hesitance, p.Hesitance))
@@ -214,6 +215,27 @@ func (l *law) rise(now time.Duration, v *lever) move {
 	return move{lever: v, kind: Rise, before: v.ratio, after: to, signal: v.by, why: fmt.Sprintf("all its signals have been good for %v", (now - v.since).Round(time.Second))}
 }
 
+// room is how much higher a lever may go at once after a fast fall, which may have been
+// deeper than it had to be: half of a fast step at most, and only while each of its
+// signals is so far below half of its threshold that it would stay there.
+func (l *law) room(v *lever) float64 {
+	if !v.fast {
+		return 0
+	}
+	part := l.settings.FastStep / 2
+	for _, s := range l.signals {
+		g := l.settings.Signals[s.name]
+		if !l.couples(s, v) || s.last.None != "" || g.Threshold <= 0 {
+			continue
+		}
+		_, high, _ := s.bounds(lasting)
+		if level := max(high, high*s.growth); level > 0 {
+			part = min(part, g.Threshold/2/level-1)
+		}
+	}
+	return max(part, 0) * v.ratio
+}
+
 // apply carries a move out.
 func (l *law) apply(now time.Duration, v *lever, m move) {
 	v.ratio = m.after
@@ -230,7 +252,7 @@ func (l *law) apply(now time.Duration, v *lever, m move) {
 		default:
 			v.hesitance = min(2*v.hesitance, l.settings.Hesitance)
 		}
-		v.fell, v.everFell, v.risen = now, true, false
+		v.fell, v.everFell, v.risen, v.fast = now, true, false, m.kind == FastFall
 		v.by, v.why = m.signal, m.why
 	case Rise:
 		if m.before >= v.failed { // it has held there

@@ -389,3 +389,27 @@ func TestDepthOfAFall(t *testing.T) {
 		t.Errorf("%+v", moves)
 	}
 }
+
+// After a fast fall a lever comes back sooner while what moves it is far from its
+// threshold; near it, or after slow falls, it takes the ordinary steps.
+func TestRoomToRise(t *testing.T) {
+	signals := []Signal{memorySignal(900)}
+	for _, c := range []struct {
+		fast  bool
+		value float64
+		want  float64
+	}{{true, 0.08, 0.375}, {true, 0.36, 0.333}, {true, 0.5, 0.33}, {false, 0.08, 0.33}} {
+		l := newLaw(Defaults(signals), signals, []Lever{{Name: Publish}})
+		v := l.levers[0]
+		v.ratio, v.fast, v.by, v.why = 0.3, c.fast, "redis_memory", "it was full"
+		for at := time.Duration(0); at < 10*time.Minute && v.ratio == 0.3; at += time.Second {
+			if at%signals[0].Period == 0 {
+				l.signals[0].note(at, Reading{Value: c.value}, nil)
+			}
+			l.step(at)
+		}
+		if math.Abs(v.ratio-c.want) > 0.001 {
+			t.Errorf("%+v: %v", c, v.ratio)
+		}
+	}
+}
