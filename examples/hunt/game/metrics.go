@@ -1,6 +1,8 @@
 package game
 
 import (
+	"math"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
@@ -31,7 +33,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
 		players: gauge("hunt_players", "Players who ever joined."),
 		playing: gauge("hunt_players_active", "Players who asked for something lately."),
-		ratio:   gauge("hunt_governor_ratio", "What the governor said when last somebody joined."),
+		ratio:   gauge("hunt_governor_ratio", "What the governor said last; 1: everybody may join, as without one."),
 		room:    gauge("hunt_room", "How many may play at the moment; +Inf: as many as the gateways take."),
 		outbox:  gauge("hunt_outbox_events", "Events for players that Downlink hasn't got yet."),
 		oldest:  gauge("hunt_outbox_oldest_seconds", "How long the oldest of them has waited."),
@@ -49,6 +51,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}, []string{"what"}),
 		refused: f.NewCounter(prometheus.CounterOpts{Name: "hunt_refused_total", Help: "Events that Downlink will never take: a fault of the game."}),
 	}
+	m.ratio.Set(1)
+	m.room.Set(math.Inf(1))
 	m.update.WithLabelValues(whatBoard)
 	m.update.WithLabelValues(whatPlayer)
 	return m

@@ -38,12 +38,18 @@ func (r *room) admit() (signal string, ok bool) {
 		return "", true
 	}
 	start := time.Now()
-	a := r.ask()
+	signal, limit := r.look()
 	r.metrics.ask.Observe(time.Since(start).Seconds())
-	limit := r.limit(a)
+	return signal, float64(r.playing()) < limit
+}
+
+// look is what the governor says, and how many may play by it.
+func (r *room) look() (signal string, limit float64) {
+	a := r.ask()
+	limit = r.limit(a)
 	r.metrics.ratio.Set(a.Ratio)
 	r.metrics.room.Set(limit)
-	return a.Signal, float64(r.playing()) < limit
+	return a.Signal, limit
 }
 
 // limit is how many may play. At ratio 1 that is for the gateways to say.
@@ -65,12 +71,15 @@ func (r *room) entered() { r.joined.Add(1) }
 // countEvery is how often the room is counted.
 const countEvery = time.Second
 
-// run counts who plays, until ctx ends. While Redis can't be asked the last count
-// stands.
+// run counts who plays and shows how many may, until ctx ends. While Redis can't be
+// asked the last count stands.
 func (r *room) run(ctx context.Context) {
 	tick := time.NewTicker(countEvery)
 	defer tick.Stop()
 	for failed := false; ; {
+		if r.ask != nil {
+			r.look()
+		}
 		err := r.count(ctx)
 		if err != nil && !failed && ctx.Err() == nil {
 			r.logger.Warn("players can't be counted; the last count stands", "error", err)

@@ -2,6 +2,7 @@ package game
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -182,7 +183,11 @@ func TestWaitingRoom(t *testing.T) {
 	full := &switched{}
 	r := start(t, testkit.StartRedis(t), func(o *Options) { o.Governor = full.allowance }, "")
 	ada := r.join("Ada")
+	if got := r.metric("hunt_room"); !math.IsInf(got, 1) {
+		t.Errorf("%v may play while the governor lets everybody in", got)
+	}
 	full.set(true)
+	testkit.Eventually(t, "the word is shown before anybody comes", func() bool { return r.metric("hunt_governor_ratio") < 1 && r.metric("hunt_room") < 1e9 })
 	var no refusal
 	status, header := r.ask("POST", "/join", "", map[string]string{"name": "Bob"}, &no)
 	if status != 503 || no.Word != "waiting-room" || !strings.Contains(no.Why, "redis_memory") || header.Get("Retry-After") == "" {
