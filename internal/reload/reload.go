@@ -1,7 +1,8 @@
 // Package reload owns the rhythm in which files of settings, keys and
 // certificates are read again, how much of one is read at most, and what is said
 // about it. It doesn't know what is in them: each source compares and takes over by
-// itself. Its invariant: a file that can't
+// itself. Its invariant: a file that can't be used changes nothing, and is complained
+// about once.
 package reload
 
 import (
