@@ -9,13 +9,16 @@ import (
 )
 
 // TestPackageComments: each package has exactly one comment that says what it
-// owns, what it doesn't, and its one invariant.
+// owns, what it doesn't, and its one invariant; to its end.
 func TestPackageComments(t *testing.T) {
 	for _, p := range packages(t) {
 		var commented []string
 		for _, f := range p.files {
 			if f.ast.Doc != nil {
 				commented = append(commented, f.path)
+				if text, _, _ := strings.Cut(f.ast.Doc.Text(), "\n\n\t"); !strings.HasSuffix(strings.TrimRight(text, "\n)"), ".") { // but for an example
+					t.Errorf("the package comment in %s breaks off", f.path)
+				}
 			}
 		}
 		if len(p.files) > 0 && len(commented) != 1 {
