@@ -23,8 +23,8 @@ import (
 	"downlink/internal/server"
 )
 
-// base is what a gateway and a dialler have in common: the back end's port, and
-// the flow from the log.
+// base is what all programs have in common: the back end's port, its governor, and
+// (but for a Sidecar) the flow from the log.
 type base struct {
 	// Set at construction.
 	opts     Options
@@ -37,7 +37,7 @@ type base struct {
 	dials    func(device string, shard int) string // who is to dial it; nil: devices connect
 	backend  *server.Server
 
-	governing *api.Handlers      // of the flow's governor
+	governing *api.Handlers      // show and change the governor
 	settings  *settingsfile.File // of that governor
 	kafka     *kafkalag.Slot     // a signal of it
 

@@ -184,7 +184,7 @@ func (c *credentials) onChange(end func()) {
 // what would keep the gateway from starting, and what is likely to be regretted.
 func CheckFiles(o Options) (warnings []string, err error) {
 	g := &Gateway{base: base{opts: o}}
-	if _, err := g.openFlowSettings(g.signals(g.foreseen())); err != nil {
+	if _, err := g.openFlowSettings(g.signals(g.outline())); err != nil {
 		return nil, err
 	}
 	return g.checkFiles()

@@ -131,7 +131,7 @@ func CheckDialFiles(o Options, d DialOptions) (warnings []string, err error) {
 		return nil, err
 	}
 	defer g.closeDevices()
-	if _, err := g.openFlowSettings(g.signals(g.foreseen())); err != nil {
+	if _, err := g.openFlowSettings(g.signals(g.outline())); err != nil {
 		return nil, err
 	}
 	return g.checkFiles()

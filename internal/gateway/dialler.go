@@ -96,7 +96,7 @@ func NewDialler(o Options, d DialOptions) (*Dialler, error) {
 	if err := g.openDevices(); err != nil {
 		return nil, err
 	}
-	governs, err := g.openFlowSettings(g.signals(g.foreseen()))
+	governs, err := g.openFlowSettings(g.signals(g.outline()))
 	if err != nil {
 		return nil, err
 	}

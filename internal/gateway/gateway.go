@@ -100,7 +100,7 @@ func New(o Options) (*Gateway, error) {
 	g := new(Gateway)
 	g.prepare(o)
 	g.ready, g.address = g.Ready, func() string { return g.DeviceAddr().String() }
-	governs, err := g.openFlowSettings(g.signals(g.foreseen()))
+	governs, err := g.openFlowSettings(g.signals(g.outline()))
 	if err != nil {
 		return nil, err
 	}

@@ -45,9 +45,9 @@ func (g *base) openFlowSettings(signals []governor.Signal) (reload.Source, error
 	})
 }
 
-// foreseen is a flow of which only the kind of its log is known: enough to say
+// outline is a flow of which only the kind of its log is known: enough to say
 // which signals there will be.
-func (g *base) foreseen() *flow {
+func (g *base) outline() *flow {
 	if g.opts.Log.embedded() {
 		return new(flow)
 	}
@@ -61,7 +61,7 @@ func (g *base) foreseen() *flow {
 // whoever describes them: they can't be read.
 func Signals() []governor.Signal {
 	g := new(Gateway)
-	return append(g.signals(g.foreseen()), new(kafkalag.Slot).Signal())
+	return append(g.signals(g.outline()), new(kafkalag.Slot).Signal())
 }
 
 // signals are what a gateway measures: beside what a dialler does, how devices

@@ -25,7 +25,7 @@ type levers struct {
 
 func newLevers(all *limits.Registry, m *governor.Metrics) *levers {
 	l := &levers{limits: all, metrics: m}
-	l.publish.needless = l.meter.reference
+	l.publish.reference = l.meter.reference
 	return l
 }
 
@@ -33,8 +33,8 @@ func newLevers(all *limits.Registry, m *governor.Metrics) *levers {
 type throttle struct {
 	at   atomic.Pointer[governor.Position] // nil: nobody has moved it
 	full atomic.Int64                      // what ratio 1 allows; 0: it isn't limited
-	// needless is what ratio 1 is taken for if nothing is limited there. Nil: nothing.
-	needless func() float64
+	// reference is what ratio 1 is taken for if nothing is limited there. Nil: nothing.
+	reference func() float64
 }
 
 // position is where it stands.
@@ -47,10 +47,10 @@ func (t *throttle) position() governor.Position {
 
 // whole is what ratio 1 allows, or is taken for.
 func (t *throttle) whole() float64 {
-	if full := t.full.Load(); full > 0 || t.needless == nil {
+	if full := t.full.Load(); full > 0 || t.reference == nil {
 		return float64(full)
 	}
-	return t.needless()
+	return t.reference()
 }
 
 // bound lowers a limit to where the lever stands; inner bounds it before.

@@ -19,7 +19,7 @@ const (
 	governorFloor      = "governor_floor"
 	governorFollowers  = "governor_followers"       // fixed
 	governorWatchers   = "governor_watchers"        // fixed
-	governorMinders    = "governor_health_watchers" // fixed
+	governorHealth     = "governor_health_watchers" // fixed
 	governorCallers    = "governor_callers"         // fixed
 	governorReserve    = "governor_reserve"
 	governorMaximum    = "governor_maximum"

@@ -39,7 +39,6 @@ const governorListener = "governor"
 type Sidecar struct {
 	base
 	law     *governor.Governor
-	pages   *api.Handlers
 	service *rpc.Service
 	redis   watched
 	use     usage.Book
@@ -72,7 +71,7 @@ func NewSidecar(o Options) (*Sidecar, error) {
 	if g.law, err = g.govern(g.signals(), g.levers()); err != nil {
 		return nil, err
 	}
-	g.pages = api.New(api.Options{Governor: func() *governor.Governor { return g.law }, Stay: stay, Logger: o.Logger.With("part", "governor")})
+	g.governing = api.New(api.Options{Governor: func() *governor.Governor { return g.law }, Stay: stay, Logger: o.Logger.With("part", "governor")})
 	g.service = rpc.New(rpc.Options{Governor: g.law, Use: &g.use, Stay: stay, Opinion: g.opinion.Load})
 	part, err := ownDescriptors()
 	if err != nil {
@@ -170,9 +169,9 @@ func (g *Sidecar) bindLimits(part share) {
 	all.Found(limits.Descriptors, int64(part.process))
 	all.Found(limits.BackendConnections, int64(part.streams))
 	all.Uses(limits.BackendConnections, func() float64 { _, streams := g.backend.Count(); return float64(streams) })
-	all.Uses(governorFollowers, func() float64 { return float64(g.pages.Following()) })
+	all.Uses(governorFollowers, func() float64 { return float64(g.governing.Following()) })
 	all.Uses(governorWatchers, func() float64 { return float64(g.service.Watching()) })
-	all.Uses(governorMinders, func() float64 { return float64(g.service.Minding()) })
+	all.Uses(governorHealth, func() float64 { return float64(g.service.WatchingHealth()) })
 	all.Uses(governorCallers, func() float64 { return float64(g.use.Len()) })
 	all.Register(g.registry)
 }
@@ -181,10 +180,10 @@ func (g *Sidecar) bindLimits(part share) {
 // who reads it.
 func (g *Sidecar) routes() []server.Route {
 	return []server.Route{
-		{Method: http.MethodGet, Path: api.Path, Handler: g.asks(g.settled(g.pages.Show))},
-		{Method: http.MethodPatch, Path: api.Path, Handler: g.admin(http.HandlerFunc(g.pages.Patch))},
-		{Method: http.MethodGet, Path: api.EventsPath, Handler: g.asks(g.settled(g.pages.Follow)), Slow: true},
-		{Method: http.MethodPost, Path: usage.Path, Handler: g.asks(usage.Handler(&g.use, g.settled(g.pages.Show)))},
+		{Method: http.MethodGet, Path: api.Path, Handler: g.asks(g.settled(g.governing.Show))},
+		{Method: http.MethodPatch, Path: api.Path, Handler: g.admin(http.HandlerFunc(g.governing.Patch))},
+		{Method: http.MethodGet, Path: api.EventsPath, Handler: g.asks(g.settled(g.governing.Follow))},
+		{Method: http.MethodPost, Path: usage.Path, Handler: g.asks(usage.Handler(&g.use, g.settled(g.governing.Show)))},
 		{Path: rpc.Path, Handler: g.asks(g.service)},
 		{Path: rpc.PatchPath, Handler: g.admin(g.service)},
 		{Path: rpc.HealthPath, Handler: g.service},
@@ -317,7 +316,7 @@ func (g *Sidecar) lacking() string {
 func (g *Sidecar) stop() {
 	g.leaves.Store(true)
 	g.service.Close()
-	g.pages.Close()
+	g.governing.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), g.opts.ShutdownTimeout)
 	defer cancel()
 	g.backend.Shutdown(ctx)

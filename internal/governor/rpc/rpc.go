@@ -82,11 +82,11 @@ type Service struct {
 	every  time.Duration
 	limit  time.Duration
 
-	mu       sync.Mutex // guards what follows
-	watching int        // Watch
-	minding  int        // the health
-	closed   bool
-	end      chan struct{} // closed by Close
+	mu             sync.Mutex // guards what follows
+	watching       int        // the governor
+	watchingHealth int
+	closed         bool
+	end            chan struct{} // closed by Close
 }
 
 // New makes the service.

@@ -446,7 +446,7 @@ func health(t *testing.T, r *rig) grpchealth.Status {
 func TestHealthIsWatched(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(s *Service) { s.limit = 200 * time.Millisecond })
-	r.minding = maxHealthWatchers - 1
+	r.watchingHealth = maxHealthWatchers - 1
 	c := grpchealth.NewClient(r.http, r.url, connect.WithGRPC())
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -127,11 +127,11 @@ const farewell = 300 * time.Millisecond
 // would go on for as long as its client likes, so it ends with the service, once it
 // has had the time to say that.
 func (s *Service) watchHealth(w http.ResponseWriter, r *http.Request) {
-	if !s.mind(1) {
+	if !s.enterHealth() {
 		http.Error(w, "as many watch the health as may; ask for it from time to time instead", http.StatusServiceUnavailable)
 		return
 	}
-	defer s.mind(-1)
+	defer s.leaveHealth()
 	if s.opts.Stay != nil {
 		if err := s.opts.Stay(r); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
@@ -158,20 +158,27 @@ func (s *Service) watchHealth(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(w, r.WithContext(ctx))
 }
 
-// mind counts those who watch the health; it reports whether one more may.
-func (s *Service) mind(change int) bool {
+// enterHealth reports whether one more may watch the health; leaveHealth gives the
+// place back.
+func (s *Service) enterHealth() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if change > 0 && (s.closed || s.minding >= maxHealthWatchers) {
+	if s.closed || s.watchingHealth >= maxHealthWatchers {
 		return false
 	}
-	s.minding += change
+	s.watchingHealth++
 	return true
 }
 
-// Minding is how many watch the health.
-func (s *Service) Minding() int {
+func (s *Service) leaveHealth() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.minding
+	s.watchingHealth--
+}
+
+// WatchingHealth is how many watch the health.
+func (s *Service) WatchingHealth() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.watchingHealth
 }
