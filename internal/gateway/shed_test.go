@@ -21,8 +21,8 @@ var retryFrame = regexp.MustCompile(`(?m)^retry: ([0-9]+)$`)
 func press(t *testing.T, g *running, over bool) {
 	t.Helper()
 	if _, err := g.flow.Load().governor.Apply(func(s *governor.Settings) error {
-		s.Step, s.FastStep, s.Period = 0.5, 0.5, governor.Duration(time.Hour) // one fall
-		s.Recover = 0                                                         // other tests of this process give descriptors back
+		// One fall, also while other tests of this process give descriptors back.
+		s.Step, s.FastStep, s.Period, s.Recover = 0.5, 0.5, governor.Duration(time.Hour), 0
 		s.Signals["descriptors"] = governor.SignalSettings{Threshold: 1e-6, Levers: []string{governor.Admission}}
 		if !over {
 			s.Signals["descriptors"] = governor.SignalSettings{}

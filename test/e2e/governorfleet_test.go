@@ -97,9 +97,9 @@ func empty(r *testkit.Redis, megabytes int) {
 	}
 }
 
-// hasty is the law at a pace that a test can wait for. The connected are the
-// publishers, so memory moves admission as well.
-const hasty = `{"step":0.1,"period":"1s","fast_period":"1s","calm":"1s","rise_step":0.1,"rise_period":"1s","hesitance":1,"signals":{"redis_memory":{"levers":["publish","admission"]}}}`
+// hasty is the law at a pace that a test can wait for; it falls once. The connected
+// are the publishers, so memory moves admission as well.
+const hasty = `{"step":0.1,"period":"1h","fast_period":"1s","calm":"1s","rise_step":0.1,"rise_period":"1s","hesitance":1,"signals":{"redis_memory":{"levers":["publish","admission"]}}}`
 
 // startGoverned starts gateways, each with room for twenty streams, which it has
 // sixteen of.

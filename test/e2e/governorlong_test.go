@@ -119,22 +119,26 @@ func TestGovernedFleet(t *testing.T) {
 		fleet = append(fleet, g)
 	}
 	crowd := startPressing(t, 1200, fleet...)
-	peak, last := 0.0, 0.0
+	peak, last, least := 0.0, 0.0, [3]float64{1, 1, 1}
 	for second := range 150 {
 		<-time.After(time.Second)
 		last = fleet[0].part()
 		peak = max(peak, last)
+		for i, g := range fleet {
+			least[i] = min(least[i], g.publishing().Ratio)
+		}
 		if second%10 == 0 {
 			t.Logf("%3d s: memory %.3f; ratios %.3f %.3f %.3f; %d accepted, %d limited, %d failed", second, last, fleet[0].publishing().Ratio, fleet[1].publishing().Ratio, fleet[2].publishing().Ratio,
 				crowd.accepted.Load(), crowd.limited.Load(), crowd.failed.Load())
 		}
 	}
 	crowd.end()
-	if peak >= 0.95 || last < 0.2 || last > 0.65 || crowd.failed.Load() > 0 {
+	if peak >= 0.95 || peak < 0.4 || last > 0.65 || crowd.failed.Load() > 0 {
 		t.Errorf("memory reached %.3f and is %.3f; %d events were refused otherwise", peak, last, crowd.failed.Load())
 	}
-	for i, g := range fleet {
-		if g.publishing().Ratio >= 1 {
+	t.Logf("memory reached %.3f; the ratios were lowered to %.3f", peak, least)
+	for i, ratio := range least {
+		if ratio > 0.9 {
 			t.Errorf("gateway %d has held nothing back", i)
 		}
 	}
