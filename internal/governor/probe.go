@@ -91,8 +91,8 @@ type Lever struct {
 	// connection, unlike an event. Then one fall goes no deeper than holds back
 	// everybody new, also a fast one: who comes back should find a place.
 	Stays bool
-	// Set applies a position. It is called by Run alone, at each change, and
-	// doesn't block.
+	// Set applies a position. It is called at each change, one after the other and with
+	// the governor's lock: it neither blocks nor asks the governor.
 	Set func(Position)
 	// Maximum is what is allowed now, in Unit; 0: it isn't limited. Nil: a ratio
 	// is all that there is.
