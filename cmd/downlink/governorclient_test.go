@@ -262,3 +262,18 @@ func TestGovernorIsWatched(t *testing.T) {
 		t.Errorf("%d lines of JSON, want 10:\n%s", n, out)
 	}
 }
+
+func TestWhatIsMeasuredIsRead(t *testing.T) {
+	for _, c := range []struct {
+		value float64
+		unit  string
+		want  string
+	}{
+		{12231, "bytes/s", "11.94 KiB/s"}, {0, "bytes", "0 B"}, {512 << 20, "bytes", "512 MiB"}, {1e300, "bytes", "9.095e+287 TiB"},
+		{0.8333, "ratio", "83.3 %"}, {1234.4, "entries", "1234 entries"}, {0.51234, "seconds", "0.512 seconds"},
+	} {
+		if got := measured(c.value, c.unit); got != c.want {
+			t.Errorf("%v %s: %q, not %q", c.value, c.unit, got, c.want)
+		}
+	}
+}

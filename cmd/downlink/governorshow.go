@@ -214,12 +214,21 @@ func measured(v float64, unit string) string {
 	switch {
 	case unit == "ratio":
 		return percent(v)
-	case strings.HasPrefix(unit, "bytes") && v < math.MaxInt64:
-		return config.Bytes(int64(v)).String() + strings.TrimPrefix(unit, "bytes")
+	case strings.HasPrefix(unit, "bytes"):
+		return bytesOf(v) + visible(strings.TrimPrefix(unit, "bytes"))
 	case v < 10:
 		return strconv.FormatFloat(v, 'g', 3, 64) + " " + visible(unit)
 	}
 	return strconv.FormatFloat(v, 'f', 0, 64) + " " + visible(unit)
+}
+
+// bytesOf is an amount of bytes to some four digits: what is measured is never round.
+func bytesOf(v float64) string {
+	powers, n := []string{"B", "KiB", "MiB", "GiB", "TiB"}, 0
+	for ; v >= 1024 && n < len(powers)-1; n++ {
+		v /= 1024
+	}
+	return strconv.FormatFloat(v, 'g', 4, 64) + " " + powers[n]
 }
 
 // lastRead is how old a value is, where that isn't known or too much, in words.
