@@ -38,9 +38,12 @@ func (s *signal) foresee(now time.Duration, slope, bound float64, p *Settings) (
 // quarter of it on: until then anybody may be as quick as he likes.
 func (s *signal) foresees(now time.Duration, g SignalSettings, p *Settings) bool {
 	peak, share, known := s.foresee(now, s.least, g.Threshold, p)
-	if !known || s.last.Value < g.Threshold/4 || share <= 0 || peak <= g.Threshold*(5-p.Good)/4 { // a little over isn't certain
+	bound := g.Threshold * (5 - p.Good) / 4 // a little over isn't certain
+	if !known || s.last.Value < g.Threshold/4 || share <= 0 || peak <= bound {
 		return false
 	}
+	// Just beyond it little is too much, however short the time that is left.
+	_, s.fits, _ = s.foresee(now, s.least, max(g.Threshold, 2*bound-peak), p)
 	s.early, s.share, s.peak = true, share, peak
 	return true
 }
@@ -65,7 +68,7 @@ func (s *signal) urgency(g SignalSettings, p *Settings) Verdict {
 // a part is left, if more may come before the next step.
 func (s *signal) needs(most, part float64) float64 {
 	if s.early {
-		return min(most, 1-s.share*part)
+		return min(most, 1-s.fits*part)
 	}
 	return most
 }

@@ -36,6 +36,11 @@ type lever struct {
 	fast      bool // the last fall was a fast one
 	risen     bool // since it fell last
 
+	// The most that was in use lately: what an outage has lowered for a moment, or who is
+	// just about to come, isn't what a fall counts from.
+	most   float64
+	mostAt time.Duration
+
 	verdict Verdict // of the worst of its signals
 	worst   *signal // nil: it has none
 }
@@ -102,6 +107,9 @@ var severity = []Verdict{Off, None, Good, Fair, Unknown, Easing, Over, AtWall} /
 
 // look finds the worst signal of a lever, and since when all have been good.
 func (l *law) look(now time.Duration, v *lever) {
+	if use, known := v.use(); known && (use >= v.most || now-v.mostAt > lately) {
+		v.most, v.mostAt = use, now
+	}
 	v.verdict, v.worst = None, nil
 	calm := true
 	for _, s := range l.signals {
@@ -155,6 +163,9 @@ func (l *law) floor(v *lever) float64 {
 	return l.settings.Floor
 }
 
+// lately is how long what was in use is still taken for present use.
+const lately = 2 * time.Minute
+
 // far is how many steps a lever may be below what is in use: further down it would
 // hold nobody back whom it doesn't hold back already, and be longer on its way up.
 const far = 2
@@ -171,11 +182,11 @@ func (l *law) fall(v *lever, kind Kind, step, floor float64) move {
 		if v.ratio <= l.depth(use) {
 			return move{} // what is in use has to come down first
 		}
-		from = min(from, use)
+		from = min(from, v.most)
 	}
 	to := max(from*(1-step), floor)
 	if v.Stays && known {
-		to = max(to, l.depth(use))
+		to = max(to, l.depth(v.most))
 	}
 	if to >= v.ratio {
 		return move{}
@@ -216,13 +227,13 @@ func (l *law) rise(now time.Duration, v *lever) move {
 }
 
 // room is how much higher a lever may go at once after a fast fall, which may have been
-// deeper than it had to be: half of a fast step at most, and only while each of its
+// deeper than it had to be: half of a fast step or five rises at most, and only while each of its
 // signals is so far below half of its threshold that it would stay there.
 func (l *law) room(v *lever) float64 {
 	if !v.fast {
 		return 0
 	}
-	part := l.settings.FastStep / 2
+	part := min(l.settings.FastStep/2, 5*l.settings.RiseStep/v.ratio)
 	for _, s := range l.signals {
 		g := l.settings.Signals[s.name]
 		if !l.couples(s, v) || s.last.None != "" || g.Threshold <= 0 {

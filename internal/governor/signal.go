@@ -40,6 +40,7 @@ type signal struct {
 	base    float64 // what it was then
 	early   bool    // it is over by what will come, and isn't yet
 	share   float64 // which part of what comes may come, if it is early
+	fits    float64 // and to which part it is lowered
 	peak    float64 // where it would come to
 	drawn   bool    // slope is that of the samples and of the last move
 	known   bool    // there have ever been values enough to judge by
@@ -264,12 +265,12 @@ func (s *signal) bears(now time.Duration, factor float64, g SignalSettings, p *S
 // could help; from half way to it on, because a short rise from nothing is steep.
 // What goes down doesn't reach it, and neither does what has jumped and stands.
 func (s *signal) nearsWall(now time.Duration, low float64, g SignalSettings, p *Settings) bool {
-	switch _, _, known := s.foresee(now, s.slope, g.Wall, p); {
+	switch peak, _, known := s.foresee(now, s.slope, g.Wall, p); {
 	case g.Wall == 0:
 		return false
 	case low >= g.Wall:
 		return true
-	case known && s.last.Value < g.Threshold: // what comes is foreseen, and how much of it fits
+	case known && (s.last.Value < g.Threshold || peak < g.Wall): // what comes is foreseen, and how much of it fits
 		return false
 	}
 	return low >= g.Wall/2 && g.Wall-low < min(s.slope, s.pace())*p.Brake.seconds()

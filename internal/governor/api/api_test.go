@@ -456,6 +456,8 @@ func TestFollow(t *testing.T) {
 			!strings.HasPrefix(gone[2].id, fmt.Sprint(gap.Next)+"-") || gap.Next <= n+1 {
 			t.Errorf("after a long absence: %v", gone[:3])
 		}
+		r.memory.value.Store(950)
+		pass(3 * time.Minute)
 		first.take()
 		v := view(t, r.ask(t, "PATCH", Path, `{"floor":0.75}`).Body.Bytes())
 		if got := events(t, first.take()); v.Levers[1].Ratio != 0.75 || len(got) != 1 || !strings.Contains(got[0].data, `"kind":"adjusted"`) {
