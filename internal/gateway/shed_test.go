@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"downlink/internal/drain"
 	"downlink/internal/governor"
 	"downlink/internal/testkit"
 )
@@ -88,5 +89,11 @@ func TestStreamsAreShed(t *testing.T) {
 	}
 	if n := g.out.roster.Living(); n != left {
 		t.Errorf("%d more were let go although the signal isn't over its threshold", left-n)
+	}
+	if g.flow.Load().leaving() {
+		t.Error("streams are said to be let go for another reason")
+	}
+	if g.out.drain.Begin(drain.ByAPI); !g.flow.Load().leaving() {
+		t.Error("streams would be let go twice: by a drain, and for the governor's sake")
 	}
 }
