@@ -122,19 +122,30 @@ func (g *Governor) note(i int, asked time.Time, r Reading, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	s := g.law.signals[i]
-	again := s.read || s.err != nil // at the very first some of what is measured hasn't begun
+	// At the very first some of what is measured hasn't begun, and who hasn't answered
+	// once may just be taken over for.
+	again := s.missing() != nil || s.read && err != nil
 	s.note(asked.Sub(g.began), r, err)
 	if s.err != nil {
 		g.opts.Metrics.failures.WithLabelValues(s.name).Inc()
 	}
-	switch {
-	case s.err != nil && !g.missed[s.name] && again:
+	switch err := s.missing(); {
+	case err != nil && !g.missed[s.name] && again:
 		g.missed[s.name] = true
-		g.opts.Logger.Warn("a signal of the governor can't be read; until it can be, no lever that it moves rises", "signal", s.name, "error", s.err)
-	case s.err == nil && g.missed[s.name]:
+		g.opts.Logger.Warn("a signal of the governor can't be read; until it can be, no lever that it moves rises", "signal", s.name, "error", err)
+	case err == nil && g.missed[s.name]:
 		g.missed[s.name] = false
 		g.opts.Logger.Warn("a signal of the governor can be read again", "signal", s.name)
 	}
+}
+
+// missing says why nothing good can be known of the signal by what was asked last;
+// nil if all have answered.
+func (s *signal) missing() error {
+	if s.err == nil && s.last.Partial != "" {
+		return errors.New("not all have answered: " + s.last.Partial)
+	}
+	return s.err
 }
 
 // step moves the levers that are due.

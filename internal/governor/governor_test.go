@@ -206,6 +206,31 @@ func TestABeginningIsNoFailure(t *testing.T) {
 	}
 }
 
+// What only some have answered is said as well, unless it was for a moment.
+func TestAHalfAnswerIsSaid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := run(t)
+		half := Reading{Value: 0.1, Partial: "redis-2 is frozen"}
+		pass(time.Minute)
+		r.memory.say(half, nil, 0)
+		pass(5 * time.Second)
+		r.memory.say(Reading{Value: 0.1}, nil, 0)
+		if pass(time.Minute); strings.Contains(r.log.String(), "redis-2") {
+			t.Errorf("one reading is told of: %s", r.log.String())
+		}
+		r.memory.say(half, nil, 0)
+		pass(time.Minute)
+		if known := testutil.ToFloat64(r.opts.Metrics.known.WithLabelValues("redis_memory")); known != 0 {
+			t.Errorf("downlink_governor_signal_known is %v", known)
+		}
+		r.memory.say(Reading{Value: 0.1}, nil, 0)
+		pass(time.Minute)
+		if text := r.log.String(); strings.Count(text, "not all have answered: redis-2 is frozen") != 1 || strings.Count(text, "can be read again") != 1 {
+			t.Error(text)
+		}
+	})
+}
+
 // A governor whose Redis is frozen goes on with the last ratio; another signal
 // still makes it fall.
 func TestFrozenSignalsHold(t *testing.T) {

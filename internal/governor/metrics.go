@@ -106,7 +106,7 @@ func (g *Governor) show() {
 		m.value.WithLabelValues(s.name).Set(value)
 		m.age.WithLabelValues(s.name).Set(age)
 		m.threshold.WithLabelValues(s.name).Set(g.law.settings.Signals[s.name].Threshold)
-		m.known.WithLabelValues(s.name).Set(yes(s.fresh(now)))
+		m.known.WithLabelValues(s.name).Set(yes(s.fresh(now) && s.verdict != Unknown)) // what not all have answered may be fresh
 		m.over.WithLabelValues(s.name).Set(yes(s.verdict == Over || s.verdict == AtWall))
 	}
 }

@@ -67,14 +67,14 @@ const (
 // ask reads all servers; the first time twice, so that there is an answer.
 func (r *rates) ask(ctx context.Context, servers Servers) (governor.Reading, error) {
 	if len(r.before) == 0 {
-		_, _ = r.read(servers.Loads(ctx)) // it counts from here
+		_, _ = r.read(loads(ctx, servers)) // it counts from here
 		select {
 		case <-ctx.Done():
 			return governor.Reading{}, fmt.Errorf("a rate takes two readings: %w", ctx.Err())
 		case <-time.After(shortestRate + shortestRate/5):
 		}
 	}
-	return r.read(servers.Loads(ctx))
+	return r.read(loads(ctx, servers))
 }
 
 func (r *rates) read(loads []redislog.Load) (governor.Reading, error) {

@@ -23,6 +23,9 @@ const (
 	serverPeriod  = 5 * time.Second
 	serverTimeout = 2 * time.Second
 	serverFresh   = 20 * time.Second
+	// serverAnswers is how long a server is waited for: less than the limit, so that
+	// those count that have answered when one is frozen.
+	serverAnswers = serverTimeout * 3 / 4
 )
 
 // The names of what is read of Redis.
@@ -38,7 +41,7 @@ const (
 func RedisMemory(servers Servers, window, sweep time.Duration) governor.Signal {
 	return governor.Signal{
 		Probe: probe{RedisMemoryName, func(ctx context.Context) (governor.Reading, error) {
-			return readMemory(servers.Loads(ctx))
+			return readMemory(loads(ctx, servers))
 		}},
 		Unit: "ratio",
 		Help: "Memory of Redis that is in use, as a part of maxmemory, of the fullest server that holds a part of the log. " +
@@ -49,6 +52,12 @@ func RedisMemory(servers Servers, window, sweep time.Duration) governor.Signal {
 		Settles: func() time.Duration { return window }, Ripple: sweep,
 		Threshold: 0.80, Wall: 0.92, Levers: []string{governor.Publish},
 	}
+}
+
+func loads(ctx context.Context, servers Servers) []redislog.Load {
+	ctx, cancel := context.WithTimeout(ctx, serverAnswers)
+	defer cancel()
+	return servers.Loads(ctx)
 }
 
 func readMemory(loads []redislog.Load) (governor.Reading, error) {

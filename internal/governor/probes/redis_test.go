@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -242,4 +243,38 @@ func TestRatesOfSeveral(t *testing.T) {
 			t.Errorf("step %d: %+v, %v; want %+v", i, got, err, s)
 		}
 	}
+}
+
+// halfFrozen is two servers, of which one answers at once, and one never.
+type halfFrozen struct{ used uint64 }
+
+func (h halfFrozen) Loads(ctx context.Context) []redislog.Load {
+	<-ctx.Done()
+	return []redislog.Load{
+		{Server: "a:1", Run: "r", Asked: time.Now(), Used: h.used, Most: 100, Policy: "noeviction", Output: 7, Commands: 7},
+		{Server: "b:1", Err: errors.New("b:1 is frozen")},
+	}
+}
+
+// A server that is frozen doesn't hide that another is full: its answer comes within
+// the signal's time limit, after which a governor takes none any more.
+func TestOneFrozenServerHidesNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers := halfFrozen{used: 95}
+		for _, s := range []governor.Signal{RedisMemory(servers, time.Hour, time.Second), RedisOutput(servers), RedisCommands(servers)} {
+			for n := range 2 {
+				ctx, cancel := context.WithTimeout(t.Context(), s.Timeout)
+				r, err := s.Probe.Read(ctx)
+				late := ctx.Err()
+				cancel()
+				time.Sleep(s.Period) //nolint:forbidigo // in a bubble
+				if n == 0 && s.Probe.Name() != RedisMemoryName { // a rate takes two
+					continue
+				}
+				if late != nil || err != nil || r.Of != "a:1" || !strings.Contains(r.Partial, "b:1 is frozen") {
+					t.Errorf("%s: %+v, %v, %v", s.Probe.Name(), r, err, late)
+				}
+			}
+		}
+	})
 }
