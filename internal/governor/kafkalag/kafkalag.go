@@ -49,11 +49,12 @@ type Options struct {
 }
 
 func (o Options) check() error {
+	wrong := slices.IndexFunc(o.Brokers, noAddress)
 	switch {
 	case len(o.Brokers) == 0:
 		return errors.New("no broker of Kafka is named")
-	case slices.ContainsFunc(o.Brokers, noAddress):
-		return fmt.Errorf("a broker of Kafka is written host:port, and not as one of %q", o.Brokers)
+	case wrong >= 0: // not repeated: a URL would hold a password
+		return fmt.Errorf("a broker of Kafka is written host:port, and number %d isn't", wrong+1)
 	case len(o.Groups) == 0:
 		return errors.New("no consumer group is named whose lag is to be watched")
 	case slices.Contains(o.Groups, ""):
@@ -68,7 +69,7 @@ func (o Options) check() error {
 
 func noAddress(broker string) bool {
 	host, port, err := net.SplitHostPort(broker)
-	return err != nil || host == "" || port == ""
+	return err != nil || host == "" || port == "" || strings.ContainsAny(host, "@/")
 }
 
 // A Probe asks Kafka. Close it when it isn't read any more.

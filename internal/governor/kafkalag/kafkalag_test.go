@@ -259,6 +259,8 @@ func TestOptionsAreRefused(t *testing.T) {
 		"in the clear": {Brokers: brokers, Groups: groups, User: "u", Password: "s3cret", Mechanism: Plain},
 		`"GSSAPI"`:     {Brokers: brokers, Groups: groups, User: "u", Password: "s3cret", Mechanism: "GSSAPI"},
 		"host:port":    {Brokers: []string{"127.0.0.1"}, Groups: groups},
+		"number 2":     {Brokers: []string{"127.0.0.1:1", "kafka://u:s3cret@127.0.0.1:1"}, Groups: groups},
+		"number 1":     {Brokers: []string{"s3cret@127.0.0.1:1"}, Groups: groups},
 	} {
 		p, err := New(o)
 		if err == nil {
