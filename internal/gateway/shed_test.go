@@ -96,4 +96,5 @@ func TestStreamsAreShed(t *testing.T) {
 	if g.out.drain.Begin(drain.ByAPI); !g.flow.Load().leaving() {
 		t.Error("streams would be let go twice: by a drain, and for the governor's sake")
 	}
+	g.out.drain.Abort()
 }
