@@ -11,6 +11,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -59,10 +62,18 @@ func (o Options) check() error {
 		return fmt.Errorf("whoever waits tries again after %v: choose 1s or more", o.Patience)
 	case len(o.Backends) == 0 || len(o.Events) == 0:
 		return errors.New("the addresses of Downlink's back end and of its devices' port are needed")
+	case slices.ContainsFunc(slices.Concat(o.Backends, o.Events), noAddress):
+		return errors.New("an address of Downlink isn't one: write http://host:port") // it isn't repeated: it may hold a password
 	case len(o.Secret) < 32:
 		return fmt.Errorf("the secret has %d bytes: 32 or more are needed", len(o.Secret))
 	}
 	return nil
+}
+
+// noAddress reports whether a text is no base URL, or no part of the page's policy.
+func noAddress(text string) bool {
+	u, err := url.Parse(text)
+	return err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || strings.ContainsAny(text, " ;,")
 }
 
 // A Game is one hunt, served by one process. Safe for concurrent use.

@@ -85,16 +85,18 @@ func TestOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, break_ := range map[string]func(*Options){
-		"name":     func(o *Options) { o.Name = "" },
-		"side":     func(o *Options) { o.Side = 65 },
-		"board":    func(o *Options) { o.Top = 0 },
-		"every":    func(o *Options) { o.BoardEvery = 0 },
-		"outbox":   func(o *Options) { o.OutboxMax = 1 },
-		"time":     func(o *Options) { o.ActiveFor = 0 },
-		"tries":    func(o *Options) { o.Patience = 0 },
-		"Downlink": func(o *Options) { o.Backends = nil },
-		"secret":   func(o *Options) { o.Secret = []byte("short") },
-		"Redis":    func(o *Options) { o.Redis = "redis://u:hidden@:bad:port" },
+		"name":      func(o *Options) { o.Name = "" },
+		"side":      func(o *Options) { o.Side = 65 },
+		"board":     func(o *Options) { o.Top = 0 },
+		"every":     func(o *Options) { o.BoardEvery = 0 },
+		"outbox":    func(o *Options) { o.OutboxMax = 1 },
+		"time":      func(o *Options) { o.ActiveFor = 0 },
+		"tries":     func(o *Options) { o.Patience = 0 },
+		"Downlink":  func(o *Options) { o.Backends = nil },
+		"isn't one": func(o *Options) { o.Backends = []string{"ftp://u:hidden@b"} },
+		"http://":   func(o *Options) { o.Events = []string{"http://e", "http://e; script-src *"} },
+		"secret":    func(o *Options) { o.Secret = []byte("short") },
+		"Redis":     func(o *Options) { o.Redis = "redis://u:hidden@:bad:port" },
 	} {
 		o := good
 		break_(&o)
