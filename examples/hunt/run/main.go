@@ -39,13 +39,14 @@ func command(ctx context.Context, args []string) error {
 	var simulate string
 	flags := flag.NewFlagSet("run", flag.ContinueOnError)
 	flags.StringVar(&o.hunt, "hunt", "examples/hunt/hunt.yaml", "`file` with the load and the place")
-	flags.StringVar(&o.governor, "governor", "examples/hunt/governor.yaml", "`file` with the governor's settings, for the run with one")
+	flags.StringVar(&o.settings.gateways, "gateways-file", "examples/hunt/gateways.yaml", "`file` with the settings of the gateways' governor, for the run with one")
+	flags.StringVar(&o.settings.room, "room-file", "examples/hunt/room.yaml", "`file` with those of the governor that the game asks")
 	flags.StringVar(&o.out, "out", "", "`prefix` of the files to write: PREFIX.csv and PREFIX.json; nothing is written without")
 	flags.StringVar(&o.downlink, "downlink", "bin/hunt/downlink", "the gateway's `binary`")
 	flags.StringVar(&o.game, "game", "bin/hunt/game", "the game's `binary`")
 	flags.IntVar(&o.gateways, "gateways", 1, "how many gateways")
 	flags.IntVar(&o.crowds, "crowds", 1, "how many processes the players are spread over")
-	flags.IntVar(&o.players, "players", 0, "play with so `many` instead of the file's players, and Redis and cap smaller by as much; to try things out")
+	flags.IntVar(&o.players, "players", 0, "play with so `many` instead of the file's players, and as much more or less Redis, outbox, cap and places")
 	flags.DurationVar(&o.last, "last", 0, "end so early, to try things out")
 	flags.StringVar(&simulate, "crowd", "", "be one of those processes: what to do, as JSON")
 	if err := flags.Parse(args); err != nil {

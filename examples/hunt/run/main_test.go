@@ -63,7 +63,7 @@ func TestSmallHunt(t *testing.T) {
 			t.Parallel()
 			o := binaries
 			o.kind, o.gateways, o.crowds = kind, 2, 2
-			o.governor = "../governor.yaml"
+			o.settings.gateways, o.settings.room = "../gateways.yaml", "../room.yaml"
 			o.out = filepath.Join(t.TempDir(), "run")
 			o.hunt = small(t, players, last)
 			s, err := run(t.Context(), o)
@@ -93,7 +93,7 @@ func small(t *testing.T, players int, last time.Duration) string {
 load: {seed: 7, players: %d, arrive: 3s, last: %v, think: 1500ms, look: 2s}
 redis: {maxmemory: 3mb}
 gateway: {shards: 2, window: 30s, sweep_interval: 1s, governor_floor: 2}
-game: {side: 32, top: 10, board_every: 500ms, outbox: 500, places: 1000}
+game: {side: 32, top: 10, board_every: 500ms, outbox: 500, patience: 2s, places: 1000}
 cap: %d
 `, players, last, players/5)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

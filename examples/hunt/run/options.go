@@ -23,12 +23,13 @@ const (
 
 // options are what the command line says.
 type options struct {
-	kind                kind
-	hunt, governor, out string
-	downlink, game      string
-	gateways, crowds    int
-	players             int
-	last                time.Duration
+	kind             kind
+	hunt, out        string
+	settings         struct{ gateways, room string }
+	downlink, game   string
+	gateways, crowds int
+	players          int
+	last             time.Duration
 }
 
 // A hunt is the file that all runs share.
@@ -44,16 +45,17 @@ type hunt struct {
 		Floor  int           `yaml:"governor_floor"`
 	} `yaml:"gateway"`
 	Game struct {
-		Side   int           `yaml:"side"`
-		Top    int           `yaml:"top"`
-		Every  time.Duration `yaml:"board_every"`
-		Outbox int           `yaml:"outbox"`
-		Places int           `yaml:"places"`
+		Side     int           `yaml:"side"`
+		Top      int           `yaml:"top"`
+		Every    time.Duration `yaml:"board_every"`
+		Outbox   int           `yaml:"outbox"`
+		Patience time.Duration `yaml:"patience"`
+		Places   int           `yaml:"places"`
 	} `yaml:"game"`
 	Cap int `yaml:"cap"`
 }
 
-// read reads the file, and makes the hunt as small as the command line wants it.
+// read reads the file, and makes the hunt as large as the command line wants it.
 func read(o options) (h hunt, err error) {
 	text, err := os.ReadFile(o.hunt)
 	if err != nil {
@@ -68,7 +70,8 @@ func read(o options) (h hunt, err error) {
 	}
 	if o.players > 0 {
 		part := float64(o.players) / float64(h.Load.Players)
-		h.Cap = max(int(float64(h.Cap)*part), 1)
+		h.Cap, h.Game.Places = max(int(float64(h.Cap)*part), 1), max(int(float64(h.Game.Places)*part), 1)
+		h.Game.Outbox = max(int(float64(h.Game.Outbox)*part), 1)
 		if h.Redis.MaxMemory, err = scale(h.Redis.MaxMemory, part); err != nil {
 			return h, fmt.Errorf("%s: redis.maxmemory: %w", o.hunt, err)
 		}
@@ -81,7 +84,7 @@ func read(o options) (h hunt, err error) {
 // ask it: it isn't scaled.
 const idle = 2 << 20
 
-// scale is the part of a size such as 24mb that is left for a smaller crowd.
+// scale is a size such as 24mb for a smaller or larger crowd.
 func scale(size string, part float64) (string, error) {
 	number, ok := strings.CutSuffix(size, "mb")
 	mb, err := strconv.ParseFloat(number, 64)

@@ -125,7 +125,7 @@ func (p *place) startGateway(ctx context.Context, o options, h hunt, secret stri
 	case open:
 		args = append(args, "--governor", "off")
 	case governed:
-		args = append(args, "--governor-file", o.governor, "--governor-floor", strconv.Itoa(h.Gateway.Floor))
+		args = append(args, "--governor-file", o.settings.gateways, "--governor-floor", strconv.Itoa(h.Gateway.Floor))
 	}
 	g := &gateway{}
 	var known atomic.Bool
@@ -151,8 +151,9 @@ func (p *place) startGateway(ctx context.Context, o options, h hunt, secret stri
 func (p *place) startGovernor(ctx context.Context, o options, h hunt) error {
 	url := make(chan string, 1)
 	err := p.add(start("governor", o.downlink, []string{
-		"governor", "--log", "redis://" + p.redis, "--governor-listen", "127.0.0.1:0", "--window", h.Gateway.Window.String(),
-		"--governor-maximum", strconv.Itoa(h.Game.Places), "--governor-file", o.governor, "--log-level", "warn",
+		"governor", "--log", "redis://" + p.redis, "--governor-listen", "127.0.0.1:0",
+		"--window", h.Gateway.Window.String(), "--sweep-interval", h.Gateway.Sweep.String(),
+		"--governor-maximum", strconv.Itoa(h.Game.Places), "--governor-file", o.settings.room, "--log-level", "warn",
 	}, func(line string) {
 		if at, ok := strings.CutPrefix(line, "governor: "); ok {
 			url <- at
@@ -179,7 +180,7 @@ func (p *place) startGame(ctx context.Context, o options, h hunt, secret string)
 	args := []string{
 		"serve", "--listen", "127.0.0.1:0", "--redis", "redis://" + p.redis, "--backend", strings.Join(backends, ","), "--events", strings.Join(events, ","),
 		"--secret-file", secret, "--seed", strconv.FormatUint(h.Load.Seed, 10), "--name", "hunt",
-		"--side", strconv.Itoa(h.Game.Side), "--top", strconv.Itoa(h.Game.Top), "--board-every", h.Game.Every.String(), "--outbox", strconv.Itoa(h.Game.Outbox),
+		"--side", strconv.Itoa(h.Game.Side), "--top", strconv.Itoa(h.Game.Top), "--board-every", h.Game.Every.String(), "--outbox", strconv.Itoa(h.Game.Outbox), "--patience", h.Game.Patience.String(),
 	}
 	if o.kind == governed {
 		args = append(args, "--governor", p.governor, "--tell-governor", "--refresh", "1s")

@@ -88,7 +88,8 @@ func (c *crowds) hear(i int, text string) {
 }
 
 // second is how all players stand together.
-func (c *crowds) second() (sum players.Second) {
+func (c *crowds) second() players.Second {
+	sum := players.Second{BoardP95: -1, WaitP95: -1}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range c.latest {
