@@ -132,7 +132,7 @@ func (g *Sidecar) signals() []governor.Signal {
 func (g *Sidecar) levers() []governor.Lever {
 	most, at := g.opts.Limits.Value(governorMaximum), new(atomic.Pointer[governor.Position])
 	return []governor.Lever{{
-		Name: governor.Admission, Unit: "places",
+		Name: governor.Admission, Unit: "places", Stays: true, // players, sessions: who is in is in
 		Use: func() (float64, bool) { return g.used(float64(most())) },
 		Set: func(p governor.Position) { at.Store(&p) },
 		Maximum: func() float64 {
