@@ -318,7 +318,7 @@ func Example() {
 	}
 
 	const full = 2000
-	inside := 1200 // in each request, instead of 0 > full:
+	inside := 1200 // as you count them; what follows is for each who comes
 	if float64(inside) >= full*c.Ratio() {
 		fmt.Println("please wait:", c.State().Why)
 	}
