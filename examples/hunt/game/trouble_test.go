@@ -207,6 +207,25 @@ func TestWaitingRoom(t *testing.T) {
 	}
 }
 
+// TestWhoIsSentAwayPlays: whoever is told to come back with an answer keeps its place
+// meanwhile.
+func TestWhoIsSentAwayPlays(t *testing.T) {
+	t.Parallel()
+	r := start(t, testkit.StartRedis(t), func(o *Options) {
+		o.OutboxMax, o.Backends = eventsPerSolve, []string{"http://" + testkit.LastingAddr(t)}
+	}, "")
+	ada := r.join("Ada")
+	r.solveRight(ada.Token, ada.Challenge) // whose events fill the outbox
+	r.redis.Do("ZREM", "{hunt:test}:seen", ada.Player)
+	var no refusal
+	if status, _ := r.solve(ada.Token, r.rules().challenge(ada.Player, 2), &no); status != 503 || no.Word != "busy" {
+		t.Errorf("the outbox is full, and the answer to a right solve is %d %+v", status, no)
+	}
+	if r.redis.Do("ZSCORE", "{hunt:test}:seen", ada.Player) == nil {
+		t.Error("who was told to come back doesn't count as playing")
+	}
+}
+
 // TestTwoProcesses: both publish what waits, and nothing comes twice.
 func TestTwoProcesses(t *testing.T) {
 	t.Parallel()

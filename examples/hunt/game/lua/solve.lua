@@ -7,6 +7,7 @@ local solved = redis.call('HGET', KEYS[1], 'solved')
 if not solved then
   return {'unknown', 0, '0'}
 end
+redis.call('ZADD', KEYS[3], ARGV[4], ARGV[1]) -- also who is sent away plays
 solved = tonumber(solved)
 local number = tonumber(ARGV[2])
 if number <= solved then
@@ -21,7 +22,6 @@ end
 redis.call('HSET', KEYS[1], 'solved', number)
 local total = redis.call('ZINCRBY', KEYS[2], ARGV[3], ARGV[1])
 redis.call('INCR', KEYS[5])
-redis.call('ZADD', KEYS[3], ARGV[4], ARGV[1])
 redis.call('XADD', KEYS[4], '*', 'player', ARGV[1], 'type', 'drop', 'at', ARGV[4], 'payload', ARGV[6] .. total .. '}')
 redis.call('XADD', KEYS[4], '*', 'player', ARGV[1], 'type', 'assignment', 'at', ARGV[4], 'payload', ARGV[7])
 return {'right', number + 1, total}
