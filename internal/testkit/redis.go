@@ -163,7 +163,7 @@ func (r *Redis) Kill9() {
 		return
 	}
 	r.watcher.dismiss()
-	_ = r.cmd.Process.Kill()
+	_ = syscall.Kill(-r.cmd.Process.Pid, syscall.SIGKILL)
 	<-r.exited
 	r.cmd = nil
 }
@@ -227,10 +227,11 @@ func (r *Redis) launch() bool {
 		cmd.Args = append(cmd.Args, "--sentinel")
 	}
 	cmd.Dir = r.dir
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // what it forks to write its files dies with it
 	if err := cmd.Start(); err != nil {
 		r.tb.Fatalf("starting redis-server: %v", err)
 	}
-	watcher, err := watch(cmd.Process.Pid)
+	watcher, err := watch(-cmd.Process.Pid)
 	if err != nil {
 		_ = cmd.Process.Kill()
 		r.tb.Fatalf("starting the watcher of redis-server: %v", err)
