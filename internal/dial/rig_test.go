@@ -189,8 +189,8 @@ func (r *rig) present(int) (lease.Lease, bool) {
 // take has the shard taken by a generation, for so long.
 func (r *rig) take(generation uint64, ttl time.Duration) {
 	l := lease.Lease{Owner: "member-1", Generation: generation, Deadline: time.Now().Add(ttl)}
+	r.lease.Store(&l) // first, as whoever keeps leases does
 	r.engine.Took(l)
-	r.lease.Store(&l)
 }
 
 // renew is the lease's, without a word to the engine.
