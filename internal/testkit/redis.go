@@ -163,7 +163,11 @@ func (r *Redis) Kill9() {
 		return
 	}
 	r.watcher.dismiss()
-	_ = syscall.Kill(-r.cmd.Process.Pid, syscall.SIGKILL)
+	select {
+	case <-r.exited: // its number may be another's by now
+	default:
+		_ = syscall.Kill(-r.cmd.Process.Pid, syscall.SIGKILL)
+	}
 	<-r.exited
 	r.cmd = nil
 }
