@@ -115,7 +115,7 @@ func answered(loads []redislog.Load) (known []redislog.Load, missing []string, e
 		if l.Err == nil {
 			known = append(known, l)
 		} else {
-			missing = append(missing, l.Err.Error())
+			missing = append(missing, complaint(&l))
 		}
 	}
 	switch {
@@ -125,4 +125,13 @@ func answered(loads []redislog.Load) (known []redislog.Load, missing []string, e
 		return nil, nil, errors.New(strings.Join(missing, "; "))
 	}
 	return nil, nil, errors.New("no server is known that holds a part of the log")
+}
+
+// complaint names the server that hasn't answered: of several, somebody has to look
+// after that one.
+func complaint(l *redislog.Load) string {
+	if text := l.Err.Error(); !strings.Contains(text, l.Server) {
+		return l.Server + ": " + text
+	}
+	return l.Err.Error()
 }
