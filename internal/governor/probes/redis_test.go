@@ -267,7 +267,7 @@ func TestOneFrozenServerHidesNoOther(t *testing.T) {
 				r, err := s.Probe.Read(ctx)
 				late := ctx.Err()
 				cancel()
-				time.Sleep(s.Period) //nolint:forbidigo // in a bubble
+				time.Sleep(s.Period)                             //nolint:forbidigo // in a bubble
 				if n == 0 && s.Probe.Name() != RedisMemoryName { // a rate takes two
 					continue
 				}
