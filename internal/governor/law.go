@@ -40,6 +40,8 @@ type lever struct {
 	// just about to come, isn't what a fall counts from.
 	most   float64
 	mostAt time.Duration
+	looked bool          // ever,
+	first  time.Duration // and when for the first time
 
 	verdict Verdict // of the worst of its signals
 	worst   *signal // nil: it has none
@@ -107,6 +109,9 @@ var severity = []Verdict{Off, None, Good, Fair, Unknown, Easing, Over, AtWall} /
 
 // look finds the worst signal of a lever, and since when all have been good.
 func (l *law) look(now time.Duration, v *lever) {
+	if !v.looked {
+		v.looked, v.first = true, now
+	}
 	if use, known := v.use(); known && (use >= v.most || now-v.mostAt > lately) {
 		v.most, v.mostAt = use, now
 	}
@@ -142,9 +147,9 @@ func (l *law) decide(now time.Duration, v *lever) move {
 	case v.ratio < floor:
 		return move{lever: v, kind: Adjusted, before: v.ratio, after: floor, signal: v.by, why: "the floor was raised"}
 	case v.verdict == AtWall && v.due(now, p.FastPeriod):
-		return l.fall(v, FastFall, v.worst.needs(p.FastStep, math.Pow(1-p.Step, far)), floor)
+		return l.fall(now, v, FastFall, v.worst.needs(p.FastStep, math.Pow(1-p.Step, far)), floor)
 	case (v.verdict == Over || v.verdict == AtWall) && v.due(now, p.Period):
-		return l.fall(v, Fall, v.worst.needs(p.Step, 1), floor)
+		return l.fall(now, v, Fall, v.worst.needs(p.Step, 1), floor)
 	case v.ratio < 1 && v.calm && v.verdict != Fair:
 		return l.rise(now, v)
 	}
@@ -175,14 +180,16 @@ func (l *law) depth(use float64) float64 { return use * math.Pow(1-l.settings.St
 
 // fall is a step down, counted from what is allowed or from what is in use,
 // whichever is less.
-func (l *law) fall(v *lever, kind Kind, step, floor float64) move {
+func (l *law) fall(now time.Duration, v *lever, kind Kind, step, floor float64) move {
 	from := v.ratio
 	use, known := v.use()
 	if known {
 		if v.ratio <= l.depth(use) {
 			return move{} // what is in use has to come down first
 		}
-		from = min(from, v.most)
+		if !v.Stays || now-v.first > lately { // before, those who were here are still on their way back
+			from = min(from, v.most)
+		}
 	}
 	to := max(from*(1-step), floor)
 	if v.Stays && known {
