@@ -52,7 +52,8 @@ type hunt struct {
 		Patience time.Duration `yaml:"patience"`
 		Places   int           `yaml:"places"`
 	} `yaml:"game"`
-	Cap int `yaml:"cap"`
+	Cap  int           `yaml:"cap"`
+	Warm time.Duration `yaml:"warm"`
 }
 
 // read reads the file, and makes the hunt as large as the command line wants it.

@@ -35,7 +35,7 @@ func run(ctx context.Context, o options) (s *summary, err error) {
 	if err != nil {
 		return nil, err
 	}
-	begin := time.Now().Add(lead)
+	begin := time.Now().Add(lead + h.Warm)
 	all, err := gather(o, h, place, begin)
 	defer all.end()
 	if err != nil {
