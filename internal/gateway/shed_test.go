@@ -42,16 +42,16 @@ func TestStreamsAreShed(t *testing.T) {
 	o := testOptions(t, "file:"+t.TempDir())
 	o.ShedAfter = time.Millisecond
 	g := run(t, o)
-	for name, value := range map[string]int64{maxConnections: 20, governorReserve: 50, shedRate: 100} {
+	const devices = 16
+	for name, value := range map[string]int64{maxConnections: devices, governorReserve: 50, shedRate: 100} {
 		set(t, g, name, &value)
 	}
-	const devices = 16
 	var streams []*testkit.Stream
 	for i := range devices {
 		streams = append(streams, testkit.Open(t, g.device+"/events?device="+fmt.Sprintf("shed-%d", i), ""))
 	}
 	press(t, g, true)
-	// The first fall is to half of what is in use, and half of that is the reserve.
+	// The first fall is to half of what is allowed, and half of that is the reserve.
 	const left = devices/2 + devices/4
 	testkit.Eventually(t, "streams are let go", func() bool { return g.out.roster.Living() <= left })
 	testkit.Eventually(t, "there is no surplus any more", func() bool { return testutil.ToFloat64(g.metrics.drain.Surplus) == 0 })
