@@ -175,6 +175,13 @@ const lately = 2 * time.Minute
 // hold nobody back whom it doesn't hold back already, and be longer on its way up.
 const far = 2
 
+// returns reports whether those who were here before a start are still on their way
+// back, and may be what a signal shows: what is in use says nothing then. It isn't
+// what a signal that remembers shows, for that is older.
+func (v *lever) returns(now time.Duration, brake Duration) bool {
+	return v.Stays && now-v.first <= lately && v.worst.settles() < time.Duration(brake)
+}
+
 // depth is the lowest that a lever falls by itself while so much is in use.
 func (l *law) depth(use float64) float64 { return use * math.Pow(1-l.settings.Step, far) }
 
@@ -187,7 +194,7 @@ func (l *law) fall(now time.Duration, v *lever, kind Kind, step, floor float64) 
 		if v.ratio <= l.depth(use) {
 			return move{} // what is in use has to come down first
 		}
-		if !v.Stays || now-v.first > lately { // before, those who were here are still on their way back
+		if !v.returns(now, l.settings.Brake) {
 			from = min(from, v.most)
 		}
 	}
