@@ -32,16 +32,16 @@ type line struct {
 	name, column string
 	scale        float64
 	colour       color.Color
+	none         bool // 0 says that there is none
 }
 
 // A panel is one kind of diagram; there is one of it for each run.
 type panel struct {
-	y       string
-	lines   []line
-	marks   []float64 // levels to draw
-	least   float64   // the scale goes so far at least
-	most    float64   // and at most; 0: as far as it must
-	between bool      // a column counts: draw how much it rises each second
+	y     string
+	lines []line
+	marks []float64 // levels to draw
+	least float64   // the scale goes so far at least
+	most  float64   // and at most; 0: as far as it must
 }
 
 var (
@@ -53,13 +53,13 @@ var (
 )
 
 var panels = []panel{
-	{y: "Redis, % of maxmemory", marks: []float64{82, 95}, least: 105, lines: []line{{"used", "memory", 100, blue}}},
+	{y: "Redis, % of maxmemory", marks: []float64{82, 95}, least: 105, lines: []line{{name: "used", column: "memory", scale: 100, colour: blue}}},
 	{y: "players", most: 12_000, lines: []line{
-		{"in the waiting room", "waiting", 1, grey}, {"play", "playing", 1, blue}, {"have live updates", "streams", 1, green},
-		{"refused them", "throttled", 1, red}, {"admitted maximum", "admitted_maximum", 1, purple},
+		{name: "in the waiting room", column: "waiting", scale: 1, colour: grey}, {name: "play", column: "playing", scale: 1, colour: blue}, {name: "have live updates", column: "streams", scale: 1, colour: green},
+		{name: "refused them", column: "throttled", scale: 1, colour: red}, {name: "admitted maximum", column: "admitted_maximum", scale: 1, colour: purple, none: true},
 	}},
-	{y: "waiting events", least: 100, lines: []line{{"in the game", "outbox", 1, red}, {"behind in a gateway", "tail_lag", 1, blue}}},
-	{y: "freezes per second", between: true, least: 10, lines: []line{{"players whose board froze", "freezes", 1, red}}},
+	{y: "waiting events", least: 100, lines: []line{{name: "in the game", column: "outbox", scale: 1, colour: red}, {name: "behind in a gateway", column: "tail_lag", scale: 1, colour: blue}}},
+	{y: "players whose board is frozen", lines: []line{{name: "frozen", column: "frozen", scale: 1, colour: red}}, least: 100},
 }
 
 func main() {
@@ -130,12 +130,11 @@ func (p panel) draw(r run, top, left, bottom bool) *plot.Plot {
 	}
 	at := r.columns["seconds"]
 	for _, l := range p.lines {
-		points := make(plotter.XYs, len(at))
+		var points plotter.XYs
 		for i, v := range r.columns[l.column] {
-			if p.between && i > 0 {
-				v -= r.columns[l.column][i-1]
+			if v > 0 || !l.none {
+				points = append(points, plotter.XY{X: at[i], Y: max(v, 0) * l.scale})
 			}
-			points[i] = plotter.XY{X: at[i], Y: max(v, 0) * l.scale}
 		}
 		drawn := &plotter.Line{XYs: points, LineStyle: draw.LineStyle{Color: l.colour, Width: vg.Points(1.5)}}
 		d.Add(drawn)

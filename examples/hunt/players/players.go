@@ -9,6 +9,7 @@ package players
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
@@ -22,6 +23,8 @@ type Options struct {
 	Begin time.Time
 	// First and Count are which of the load's players these are; Count 0: all.
 	First, Count int
+	// Patience is how long, in the end, is waited for drops that haven't come.
+	Patience time.Duration
 	// Each is told how things stand, once a second. May be nil.
 	Each func(Second)
 }
@@ -70,7 +73,6 @@ func (c *crowd) play(ctx context.Context) *Report {
 	last := c.watch(end)
 	playing.Wait()
 	stop()
-	c.quiet(whole)
 	report := c.report(whole, last)
 	leave()
 	listening.Wait()
@@ -112,51 +114,54 @@ func (c *crowd) second(now time.Time) Second {
 	return s
 }
 
-const (
-	// calm is for how long no drop must have come before nothing is under way any
-	// more, and patience how long that is waited for.
-	calm     = 3 * time.Second
-	patience = 20 * time.Second
-)
+// calm is for how long what is under way at the end may arrive in any case.
+const calm = 2 * time.Second
 
-// quiet waits until what was on its way at the end has arrived.
-func (c *crowd) quiet(ctx context.Context) {
-	until := time.Now().Add(patience)
-	for drops, since := c.tally.drops.Load(), time.Now(); time.Since(since) < calm && time.Now().Before(until); {
-		if !pause(ctx, 100*time.Millisecond) {
-			return
+// report waits for what was on its way at the end, and asks the game what should
+// have arrived.
+func (c *crowd) report(ctx context.Context, last Second) *Report {
+	until := time.Now().Add(c.opts.Patience)
+	left := slices.DeleteFunc(slices.Clone(c.players), func(p *player) bool {
+		return stage(p.stage.Load()) != playing || link(p.link.Load()) != open
+	})
+	var missing, unread int64
+	for pause(ctx, calm) {
+		left, missing, unread = c.compare(ctx, left)
+		if len(left) == 0 || time.Now().After(until) {
+			break
 		}
-		if now := c.tally.drops.Load(); now != drops {
-			drops, since = now, time.Now()
-		}
+	}
+	return &Report{
+		Last: last, Joined: last.Playing, Longest: time.Duration(c.tally.longest.Load()),
+		Boards: c.tally.boards.counts(), Sights: c.tally.sights.counts(), Waits: c.tally.waits.counts(),
+		Impatient: c.tally.impatient.Load(), Drops: c.tally.drops.Load(), Missing: missing, Unread: unread,
 	}
 }
 
-// report asks the game how all players stand, and compares.
-func (c *crowd) report(ctx context.Context, last Second) *Report {
-	r := &Report{Last: last, Boards: c.tally.boards.counts(), Sights: c.tally.sights.counts(), Waits: c.tally.waits.counts(), Impatient: c.tally.impatient.Load(), Drops: c.tally.drops.Load(), Joined: last.Playing}
-	r.Longest = time.Duration(c.tally.longest.Load())
+// compare asks the game how these players stand, and returns those to whom something
+// hasn't come, or of whom it couldn't be asked.
+func (c *crowd) compare(ctx context.Context, all []*player) (left []*player, missing, unread int64) {
 	var asking sync.WaitGroup
 	var sum sync.Mutex
 	turns := make(chan struct{}, 32)
-	for _, p := range c.players {
-		if stage(p.stage.Load()) != playing || link(p.link.Load()) != open {
-			continue
-		}
+	for _, p := range all {
 		turns <- struct{}{}
 		asking.Go(func() {
 			defer func() { <-turns }()
-			missing, err := p.missing(ctx)
+			n, err := p.missing(ctx)
+			if n == 0 && err == nil {
+				return
+			}
 			sum.Lock()
 			defer sum.Unlock()
-			r.Missing += int64(missing)
+			left, missing = append(left, p), missing+int64(n)
 			if err != nil {
-				r.Unread++
+				unread++
 			}
 		})
 	}
 	asking.Wait()
-	return r
+	return left, missing, unread
 }
 
 // pause waits; false if ctx ended before.

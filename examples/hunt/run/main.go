@@ -97,7 +97,7 @@ func crowd(ctx context.Context, text string) error {
 	}
 	out := json.NewEncoder(os.Stdout)
 	report, err := players.Run(ctx, players.Options{
-		Load: t.Load, Game: t.Game, Begin: time.UnixMilli(t.Begin), First: t.First, Count: t.Count,
+		Load: t.Load, Game: t.Game, Begin: time.UnixMilli(t.Begin), First: t.First, Count: t.Count, Patience: patience,
 		Each: func(s players.Second) { _ = out.Encode(line{Second: &s}) }, // who started it reads, or has ended
 	})
 	if err != nil {

@@ -48,6 +48,7 @@ type summary struct {
 	Solved    int64   `json:"solved"`
 	Turned    int64   `json:"turned_away"` // answers and questions, with 503
 	Missing   int64   `json:"drops_missing"`
+	Unread    int64   `json:"players_unread"` // who couldn't be asked for what is missing
 	Drops     int64   `json:"drops"`
 	Impatient int64   `json:"impatient"`
 	Faults    int64   `json:"faults"`
@@ -104,7 +105,7 @@ func (s *summary) conclude(ctx context.Context, p *place, r *players.Report) {
 	s.Thousand = float64(s.Freezes) / max(float64(r.Joined)/1000, 0.001)
 	s.Board, s.Sight, s.Next = r.Boards.Quantile(0.95), r.Sights.Quantile(0.95), r.Waits.Quantile(0.95)
 	s.Solved, s.Turned, s.Faults = r.Last.Solved, r.Last.Turned, r.Last.Faults
-	s.Missing, s.Drops, s.Impatient = r.Missing, r.Drops, r.Impatient
+	s.Missing, s.Unread, s.Drops, s.Impatient = r.Missing, r.Unread, r.Drops, r.Impatient
 }
 
 // A demand is what a kind of run has to show.
@@ -123,7 +124,7 @@ func (s *summary) demands() []demand {
 			{fmt.Sprintf("Redis refuses nothing for want of memory (%d)", s.Refused), s.Refused == 0},
 			{fmt.Sprintf("queues are normal again within 3 minutes (%.0f s)", s.Lagging), s.Lagging < 180},
 			{fmt.Sprintf("fewer than 2 freezes per 1,000 players (%.2f)", s.Thousand), s.Thousand < 2},
-			{fmt.Sprintf("boards reach players within 100 ms at p95 (%d ms)", s.Board), s.Board >= 0 && s.Board <= 100},
+			{fmt.Sprintf("a board reaches players within 100 ms of being read, at p95 (%d ms)", s.Board), s.Board >= 0 && s.Board <= 100},
 			{fmt.Sprintf("asking the governor takes 5 ms at most at p95 (%.3g ms)", s.Ask), s.Ask > 0 && s.Ask <= 5},
 			{fmt.Sprintf("the governor had to hold people back (%d waited at once)", s.Waiting), s.Waiting > 0},
 		}
@@ -169,15 +170,15 @@ func (s *summary) print(to io.Writer) error {
 	row("refused a stream, at most", s.Throttled)
 	row("freezes", s.Freezes)
 	row("frozen at once, at most", s.Frozen)
-	row("answer to board at p95, ms", s.Sight)
-	row("of that, until Downlink has it, ms", s.Update)
-	row("answer to next assignment at p95, ms", s.Next)
+	row("from an answer to a board with it, with the pause between boards, at p95, ms", s.Sight)
+	row("until Downlink has that board, by the game's buckets, at p95, ms, at most", s.Update)
+	row("from an answer to the next map at p95, ms", s.Next)
 	row("fewest that might play", math.Round(s.Admitted))
 	row("most entries behind", s.Lag)
 	row("most events waiting in the game", s.Outbox)
 	row("solved", s.Solved)
 	row("turned away with 503", s.Turned)
-	row("drops, and missing", fmt.Sprintf("%d, %d", s.Drops, s.Missing))
+	row("drops, missing, and not asked", fmt.Sprintf("%d, %d, %d", s.Drops, s.Missing, s.Unread))
 	row("waited a minute for an assignment", s.Impatient)
 	row("other faults", s.Faults)
 	row("commands refused by Redis", s.Refused)
