@@ -91,10 +91,11 @@ func TestMemoryStopsAtItsThreshold(t *testing.T) {
 		m.window, m.base, m.demand, m.room = rapid.Float64Range(120, 900).Draw(t, "wide"), m.base/2, m.demand/2, 1
 		w := newWorld(t, m, Publish, memorySignal(m.window))
 		w.run(3 * m.window)
-		// What isn't certain to be over, and what a sweep removes at once.
-		most := 0.8*1.06 + m.demand*m.sweep/m.window
-		if m.window >= 300 {
-			most -= 0.8 * 0.02
+		// A little over isn't certain, and what a sweep removes at once is above it. In a
+		// window of few steps it is the wall that isn't reached.
+		most := 0.8*1.05 + m.demand*m.sweep/m.window
+		if m.window < 300 {
+			most = 0.92
 		}
 		if m.peak > most {
 			t.Errorf("the memory was at %.3f, and should stop at %.3f", m.peak, most)
