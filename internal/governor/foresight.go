@@ -56,7 +56,8 @@ func (s *signal) urgency(g SignalSettings, p *Settings) Verdict {
 		return math.Log(s.share) / math.Log(1-step) * each.Seconds()
 	}
 	switch { // twice: a step is seen only after a while, and what is foreseen is what is certain
-	case left < 2*takes(p.FastStep, max(time.Duration(p.FastPeriod), s.span())):
+	// Hardly too much is no reason for a fast fall.
+	case s.peak > g.Threshold*(3-p.Good)/2 && left < 2*takes(p.FastStep, max(time.Duration(p.FastPeriod), s.span())):
 		return AtWall
 	case left < 2*takes(p.Step, time.Duration(p.Period)):
 		return Over
