@@ -120,6 +120,19 @@ func spread(ratios []float64, part float64) (low, high float64) {
 	return low, high
 }
 
+// swing is the deepest way down in the last part of a run: from where, and to where. A
+// slow rise to the end is none.
+func swing(ratios []float64, part float64) (high, low float64) {
+	top := 0.0
+	high, low = 1, 1
+	for _, r := range ratios[int(float64(len(ratios))*(1-part)):] {
+		if top = max(top, r); r/top < low/high {
+			high, low = top, r
+		}
+	}
+	return high, low
+}
+
 // fallen is how many falls a gateway has made.
 func (g *site) fallen() (n int) {
 	for _, m := range g.moves {
