@@ -154,17 +154,27 @@ type serveCmd struct {
 
 // Run checks the configuration and serves until a signal.
 func (c *serveCmd) Run(loader *config.Loader, io console) error {
-	if err := loader.Check(&c.Config); err != nil {
-		return usage(err)
-	}
-	logger := newLogger(io.err, c.LogLevel, c.LogFormat)
-	for _, w := range loader.Warnings(&c.Config) {
-		logger.Warn("a setting is likely to be regretted", "why", w)
+	logger, err := checked(loader, &c.Config, io)
+	if err != nil {
+		return err
 	}
 	if _, err := gateway.CheckFiles(options(&c.Config, "", logger)); err != nil {
 		return usage(err)
 	}
 	return serve(loader, &c.Config, metrics.ReadBuild(version).Version, io, logger)
+}
+
+// checked checks a configuration before anything runs with it, and says in the log what
+// in it is likely to be regretted.
+func checked(loader *config.Loader, c *config.Config, io console) (*slog.Logger, error) {
+	if err := loader.Check(c); err != nil {
+		return nil, usage(err)
+	}
+	logger := newLogger(io.err, c.LogLevel, c.LogFormat)
+	for _, w := range loader.Warnings(c) {
+		logger.Warn("a setting is likely to be regretted", "why", w)
+	}
+	return logger, nil
 }
 
 // newLogger writes lines of a checked level and format.

@@ -44,12 +44,9 @@ func (c *dialRunCmd) Run(loader *config.Loader, io console) error {
 	ctx, hurry, stop := heeded.until()
 	defer stop()
 	loader.As(config.Dial)
-	if err := loader.Check(&c.Config); err != nil {
-		return usage(err)
-	}
-	logger := newLogger(io.err, c.LogLevel, c.LogFormat)
-	for _, w := range loader.Warnings(&c.Config) {
-		logger.Warn("a setting is likely to be regretted", "why", w)
+	logger, err := checked(loader, &c.Config, io)
+	if err != nil {
+		return err
 	}
 	version := metrics.ReadBuild(version).Version
 	o := options(&c.Config, version, logger)

@@ -40,12 +40,9 @@ func (c *governorRunCmd) Run(loader *config.Loader, io console) error {
 	ctx, _, stop := heeded.until()
 	defer stop()
 	loader.As(config.Governor)
-	if err := loader.Check(&c.Config); err != nil {
-		return usage(err)
-	}
-	logger := newLogger(io.err, c.LogLevel, c.LogFormat)
-	for _, w := range loader.Warnings(&c.Config) {
-		logger.Warn("a setting is likely to be regretted", "why", w)
+	logger, err := checked(loader, &c.Config, io)
+	if err != nil {
+		return err
 	}
 	o := governorOptions(&c.Config, metrics.ReadBuild(version).Version)
 	o.Logger = logger
@@ -53,7 +50,6 @@ func (c *governorRunCmd) Run(loader *config.Loader, io console) error {
 	o.Limits, o.Reread, o.Hangup = settings.limits, settings.reread(), heeded.hangup
 	var g *gateway.Sidecar
 	o.Started = func() { greetGovernor(io.out, &c.Config, o.Version, g.Addr()) }
-	var err error
 	if g, err = gateway.NewSidecar(o); err != nil {
 		return usage(err)
 	}
