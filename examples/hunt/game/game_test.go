@@ -41,13 +41,15 @@ func TestPlay(t *testing.T) {
 	for board.Version == 0 { // those from before
 		board = next[Board](t, others, "board")
 	}
-	if diff := cmp.Diff([]Row{{ada.Player, "Ada", solved.Total}}, board.Top); diff != "" || board.Version != 1 || board.Players != 2 {
+	if diff := cmp.Diff([]Row{{ada.Player, "Ada", solved.Total}}, board.Top); diff != "" || board.Version != 1 || board.Players < 2 {
 		t.Errorf("the board is %+v", board)
 	}
 	var same Board
-	if status, _ := r.ask("GET", "/leaderboard", "", nil, &same); status != 200 || !cmp.Equal(board.Top, same.Top) {
-		t.Errorf("GET /leaderboard: %d %+v", status, same)
-	}
+	testkit.Eventually(t, "GET /leaderboard is that board, and counts two", func() bool {
+		// Whoever joined while players were counted counts twice until the next count.
+		status, _ := r.ask("GET", "/leaderboard", "", nil, &same)
+		return status == 200 && cmp.Equal(board.Top, same.Top) && same.Players == 2
+	})
 
 	var repeated Solved
 	if status, _ := r.solve(ada.Token, ada.Challenge, &repeated); status != 200 || !repeated.Repeated || repeated.Total != solved.Total {
