@@ -98,10 +98,11 @@ func (a attack) end(c net.Conn) {
 	c.Close()
 }
 
-// dribble says most of a first message, and then a letter at a time.
+// dribble says half of a first message, and then a letter at a time: no more of them
+// than the other half has, so it never becomes a whole one, which would crowd.
 func dribble(hello string) func(net.Conn, bool) {
 	return func(c net.Conn, again bool) {
-		said := hello[:len(hello)-4]
+		said := hello[:len(hello)/2]
 		if again {
 			said = "x"
 		}
