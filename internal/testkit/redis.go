@@ -7,7 +7,6 @@ package testkit
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -83,16 +82,16 @@ func StartRedis(tb testing.TB, opts ...RedisOption) *Redis {
 			tb.Fatalf("making certificates: %v", err)
 		}
 	}
-	tb.Cleanup(r.Kill9)
-	// Another process may take a free port before the server does.
+	// Another program may take a free port before the server does.
 	for range 10 {
-		r.port = freePort(tb)
+		r.port = lastingPort(tb)
 		if r.tlsPort != 0 {
-			r.tlsPort = freePort(tb)
+			r.tlsPort = lastingPort(tb)
 		}
 		if r.busPort != 0 {
-			r.busPort = freePort(tb)
+			r.busPort = lastingPort(tb)
 		}
+		tb.Cleanup(r.Kill9) // before others may have its ports
 		if r.launch() {
 			return r
 		}
@@ -102,7 +101,7 @@ func StartRedis(tb testing.TB, opts ...RedisOption) *Redis {
 }
 
 // Addr is the host and port without TLS.
-func (r *Redis) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(r.port)) }
+func (r *Redis) Addr() string { return loopback(r.port) }
 
 // HostPort is Addr in two parts, as REPLICAOF takes them.
 func (r *Redis) HostPort() (host, port string) { return "127.0.0.1", strconv.Itoa(r.port) }
@@ -132,7 +131,7 @@ func (r *Redis) urlOf(form string, all []*Redis) string {
 	for i, s := range all {
 		addrs[i] = s.Addr()
 		if s.tlsPort != 0 {
-			addrs[i] = net.JoinHostPort("127.0.0.1", strconv.Itoa(s.tlsPort))
+			addrs[i] = loopback(s.tlsPort)
 		}
 	}
 	return scheme + form + "://" + user + strings.Join(addrs, ",")
@@ -188,12 +187,7 @@ func (r *Redis) Shutdown() {
 // Start starts a server that was ended, on the same port and directory.
 func (r *Redis) Start() {
 	r.tb.Helper()
-	for range 50 { // the old server's port may be taken for a moment
-		if r.launch() {
-			return
-		}
-	}
-	r.tb.Fatalf("redis-server didn't start again; its log:\n%s", r.log())
+	Eventually(r.tb, "redis-server starts again, though its port may be taken for a moment", r.launch)
 }
 
 // Restart is Shutdown and Start.
@@ -312,7 +306,9 @@ func (r *Redis) config() string {
 		"repl-diskless-sync-delay 0",
 	)
 	if r.busPort != 0 {
-		lines = append(lines, "cluster-enabled yes", "cluster-node-timeout 2000", "cluster-port "+strconv.Itoa(r.busPort))
+		lines = append(lines, "cluster-enabled yes", "cluster-node-timeout 2000", "cluster-port "+strconv.Itoa(r.busPort),
+			// However long ago it was cut off, a replica stands for election.
+			"cluster-replica-validity-factor 0")
 	}
 	if r.busPort != 0 && r.onlyTLS {
 		lines = append(lines, "tls-cluster yes")
@@ -326,14 +322,4 @@ func (r *Redis) log() string {
 		return "(no log: run redis-server with " + filepath.Join(r.dir, "redis.conf") + " to see why)"
 	}
 	return string(text)
-}
-
-func freePort(tb testing.TB) int {
-	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatalf("looking for a free port: %v", err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }

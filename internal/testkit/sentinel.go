@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"testing"
+	"time"
 )
 
 // MasterSet is the name under which Sentinels watch a Pair.
@@ -34,7 +35,7 @@ func StartPair(tb testing.TB, opts ...RedisOption) *Pair {
 	for range 3 {
 		p.Sentinels = append(p.Sentinels, StartRedis(tb, append(sentinel, RedisConfig(
 			fmt.Sprintf("sentinel monitor %s 127.0.0.1 %s 2", MasterSet, primary.peerPort()),
-			"sentinel down-after-milliseconds "+MasterSet+" 1000",
+			"sentinel down-after-milliseconds "+MasterSet+" 30000", // until all is there
 			"sentinel failover-timeout "+MasterSet+" 2000",
 		))...))
 	}
@@ -44,7 +45,23 @@ func StartPair(tb testing.TB, opts ...RedisOption) *Pair {
 			return master["num-slaves"] == "1" && master["num-other-sentinels"] == "2"
 		})
 	}
+	p.downAfter("1000")
 	return p
+}
+
+// Calm keeps the Sentinels from taking a primary for dead that a busy machine only
+// holds up, for a test in which none dies.
+func (p *Pair) Calm() *Pair {
+	p.tb.Helper()
+	p.downAfter("30000")
+	return p
+}
+
+func (p *Pair) downAfter(ms string) {
+	p.tb.Helper()
+	for _, s := range p.Sentinels {
+		s.Do("SENTINEL", "SET", MasterSet, "down-after-milliseconds", ms)
+	}
 }
 
 func asSentinel() RedisOption { return func(r *Redis) { r.guards = true } }
@@ -108,7 +125,16 @@ func (p *Pair) AwaitPrimary(r *Redis) {
 func (p *Pair) Failover() {
 	p.tb.Helper()
 	old, next := p.Primary(), p.Replica()
-	p.Sentinels[0].Do("SENTINEL", "FAILOVER", MasterSet)
+	var again time.Time
+	Eventually(p.tb, "a Sentinel promotes "+next.Addr(), func() bool {
+		if time.Now().After(again) {
+			again = time.Now().Add(10 * time.Second) // by then it has done it or given up
+			if _, err := p.Sentinels[0].Try("SENTINEL", "FAILOVER", MasterSet); err != nil {
+				again = time.Now().Add(time.Second) // it may not know yet that the replica is well
+			}
+		}
+		return next.Role() == "master"
+	})
 	p.AwaitPrimary(next)
 	Eventually(p.tb, "the old primary is demoted", func() bool { return old.Role() == "slave" })
 }
