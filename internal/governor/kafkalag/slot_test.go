@@ -2,6 +2,7 @@ package kafkalag
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -19,7 +20,7 @@ func TestSlot(t *testing.T) {
 	slot := new(Slot)
 	defer slot.Close()
 	read := func() (governor.Reading, error) {
-		ctx, cancel := context.WithTimeout(t.Context(), Timeout)
+		ctx, cancel := context.WithTimeout(t.Context(), waiting)
 		defer cancel()
 		return slot.Read(ctx)
 	}
@@ -45,8 +46,8 @@ func TestSlot(t *testing.T) {
 		got, _ := read()
 		answered <- got
 	}()
+	p := slot.now()
 	testkit.Eventually(t, "it is being asked", func() bool {
-		p := slot.now()
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return p.admin != nil
@@ -57,8 +58,11 @@ func TestSlot(t *testing.T) {
 		if got.Value != 9 || got.Of != "group archive" {
 			t.Errorf("%+v", got)
 		}
-	case <-time.After(2 * Timeout):
+	case <-time.After(waiting):
 		t.Error("it still waits for the one before")
+	}
+	if _, err := p.client(); !errors.Is(err, errClosed) {
+		t.Errorf("the one before is still asked: %v", err)
 	}
 	slot.Close()
 	late := probe("scoring", r.kafka.ListenAddrs()[0])

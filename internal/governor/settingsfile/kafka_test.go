@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -13,7 +14,6 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 
 	"downlink/internal/governor"
-	"downlink/internal/governor/kafkalag"
 	"downlink/internal/testkit"
 )
 
@@ -46,7 +46,7 @@ func lags(t *testing.T, o []kgo.Opt, groups map[string]int64, opts ...kfake.Opt)
 }
 
 func (r *rig) lag() (governor.Reading, error) {
-	ctx, cancel := context.WithTimeout(r.Context(), kafkalag.Timeout)
+	ctx, cancel := context.WithTimeout(r.Context(), time.Minute)
 	defer cancel()
 	return r.opts.Kafka.Read(ctx)
 }
