@@ -33,3 +33,18 @@ func TestNames(t *testing.T) {
 		}
 	}
 }
+
+// TestAProposalStandsByWhatIsHeard: the clock alone doesn't make it stand. Whoever
+// was held up, or hasn't asked since, doesn't know that it still does.
+func TestAProposalStandsByWhatIsHeard(t *testing.T) {
+	const settle = 3 * time.Second
+	v, begun := newView(1), time.Now()
+	for after, want := range map[time.Duration]bool{0: false, settle - 1: false, settle: true, time.Hour: true} {
+		v.meet(begun, begun, nil, settle, settle)
+		v.propose([]string{"b"}, begun)
+		v.meet(begun.Add(after), begun.Add(time.Hour), nil, 2*time.Hour, 0)
+		if got := v.standing(0, settle); got != want {
+			t.Errorf("asked %v after it came up: it stands: %v", after, got)
+		}
+	}
+}

@@ -215,7 +215,7 @@ func (m *Member) move(now time.Time) {
 	for i := range m.shards {
 		s := &m.shards[i]
 		if to := m.view.proposed[i]; s.phase == held && under < m.opts.Moves &&
-			to != m.who.Name && to != "" && m.view.standing(i, now, m.opts.Settle) {
+			to != m.who.Name && to != "" && m.view.standing(i, m.opts.Settle) {
 			under++
 			m.lose(s, LossMoved)
 		}
@@ -230,7 +230,7 @@ func (m *Member) consult(g *group, now time.Time) {
 	due := !now.Before(g.due)
 	asks := make([]eventlog.LeaseAsk, len(g.shards))
 	for k, i := range g.shards {
-		asks[k] = m.ask(&m.shards[i], now)
+		asks[k] = m.ask(&m.shards[i])
 		due = due || m.pressing(&asks[k])
 	}
 	if !due {

@@ -115,7 +115,7 @@ func TestReleaseBeforeAcquire(t *testing.T) {
 func TestFlapping(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		keeper, a := sole(t, 8, nil)
-		for range 5 {
+		for range 15 { // it begins and ends at other moments of a's rhythm each time
 			b := start(t, keeper, "b", 8, nil)
 			pass(modelTTL / 6)
 			b.leave()

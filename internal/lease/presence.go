@@ -74,7 +74,7 @@ func (m *Member) met(sent time.Time, says eventlog.Presence, who eventlog.Member
 		m.opts.Logger.Info("joined the ring", "member", m.who.Name, "members", len(who.Members))
 	}
 	p.doubt = time.Time{}
-	m.propose(m.view.meet(time.Now(), who.Members, m.opts.TTL/3, m.opts.TTL/3))
+	m.propose(m.view.meet(sent, time.Now(), who.Members, m.opts.TTL/3, m.opts.TTL/3))
 }
 
 // doubted notes that another process has our name. One that has crashed has it

@@ -40,7 +40,7 @@ type shard struct {
 
 // ask is what is to be asked about a shard now. floor is a generation that a
 // device has seen.
-func (m *Member) ask(s *shard, now time.Time) eventlog.LeaseAsk {
+func (m *Member) ask(s *shard) eventlog.LeaseAsk {
 	a := eventlog.LeaseAsk{Shard: s.index, Want: eventlog.LeaseLook, Held: s.held, Floor: max(s.held, m.seen[s.index].Load())}
 	switch {
 	case s.phase == held, s.phase == letting && !s.lost:
@@ -48,7 +48,7 @@ func (m *Member) ask(s *shard, now time.Time) eventlog.LeaseAsk {
 	case s.phase == dropping:
 		a.Want = eventlog.LeaseDrop
 	case s.phase != free:
-	case m.wants(s, now):
+	case m.wants(s):
 		a.Want = eventlog.LeaseTake
 	case s.stray != 0:
 		a.Want, a.Held = eventlog.LeaseDrop, s.stray
@@ -56,8 +56,8 @@ func (m *Member) ask(s *shard, now time.Time) eventlog.LeaseAsk {
 	return a
 }
 
-func (m *Member) wants(s *shard, now time.Time) bool {
-	return m.joined && !m.leaving && m.view.proposed[s.index] == m.who.Name && m.view.standing(s.index, now, m.opts.Settle)
+func (m *Member) wants(s *shard) bool {
+	return m.joined && !m.leaving && m.view.proposed[s.index] == m.who.Name && m.view.standing(s.index, m.opts.Settle)
 }
 
 // pressing reports whether an ask can't wait for the next renewal.

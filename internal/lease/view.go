@@ -12,6 +12,7 @@ type view struct {
 	members  []eventlog.MemberState // by name
 	eligible []string               // those who don't leave, sorted
 	heard    time.Time
+	asked    time.Time   // when the keeper was asked what it last said
 	patient  time.Time   // until when members may still come back that couldn't be heard
 	proposed []string    // by shard; empty: nobody
 	since    []time.Time // since when it counts that this is proposed
@@ -23,8 +24,8 @@ func newView(shards int) view {
 
 // meet notes who is there, and since when what the ring makes of it counts. Who
 // is missing after a gap, in which nobody could say anything, may only be slow to
-// come back: that counts from later on.
-func (v *view) meet(now time.Time, members []eventlog.MemberState, gap, later time.Duration) (since time.Time) {
+// come back: that counts from later on. asked is when the keeper was asked.
+func (v *view) meet(asked, now time.Time, members []eventlog.MemberState, gap, later time.Duration) (since time.Time) {
 	if !v.heard.IsZero() && now.Sub(v.heard) > gap {
 		v.patient = now.Add(later)
 	}
@@ -41,7 +42,7 @@ func (v *view) meet(now time.Time, members []eventlog.MemberState, gap, later ti
 	if !slices.Equal(eligible, v.eligible) && announced(v.eligible, eligible, leaving) {
 		since = time.Time{} // no doubt: they said so
 	}
-	v.members, v.eligible, v.heard = members, eligible, now
+	v.members, v.eligible, v.heard, v.asked = members, eligible, now, asked
 	return since
 }
 
@@ -72,7 +73,10 @@ func announced(was, is, leaving []string) bool {
 	return true
 }
 
-// standing reports whether the proposal for a shard has stood for so long.
-func (v *view) standing(shard int, now time.Time, settle time.Duration) bool {
-	return now.Sub(v.since[shard]) >= settle
+// standing reports whether the proposal for a shard has stood for so long. The clock
+// alone doesn't say so: who was there the last time may have gone since, and whoever
+// was held up himself knows nothing of that time. So the keeper must have been asked
+// at its end.
+func (v *view) standing(shard int, settle time.Duration) bool {
+	return v.asked.Sub(v.since[shard]) >= settle
 }
