@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -24,10 +25,12 @@ type departure struct {
 	again        string   // Downlink-Refused of those that come back at once
 }
 
-// leave reads a stream to its end. Who doesn't heed retry comes back at once.
-func leave(t *testing.T, g *testkit.Gateway, device string, heeds bool) (d departure) {
+// leave reads a stream to its end; it has begun when here is called. Who doesn't
+// heed retry comes back at once.
+func leave(t *testing.T, g *testkit.Gateway, device string, heeds bool, here func()) (d departure) {
 	s := testkit.Open(t, g.Device+"/events?device="+device, "")
 	s.Until("data: ")
+	here()
 	for {
 		line, ok := s.Line()
 		if !ok {
@@ -65,17 +68,19 @@ func unready(t *testing.T, g *testkit.Gateway) time.Time {
 	return time.Now()
 }
 
+const whileClosing = "served while it closes"
+
 // TestDrainOrder proves the steps from outside: not ready; then each device is
 // told; then they are closed at the rate; and what comes meanwhile gets the right
 // answer.
 func TestDrainOrder(t *testing.T) {
 	t.Parallel()
-	g := program.StartGateway(t, args("--log", "file:"+t.TempDir(), "--drain-wait", "4s", "--drain-rate", "20")...)
+	g := program.StartGateway(t, args("--log", "file:"+t.TempDir(), "--drain-wait", "8s", "--drain-rate", "5")...)
 	const streams = 40
 	all := make([]departure, streams)
 	var devices sync.WaitGroup
 	for i := range all {
-		devices.Go(func() { all[i] = leave(t, g, fmt.Sprint("device-", i), i%2 == 0) })
+		devices.Go(func() { all[i] = leave(t, g, fmt.Sprint("device-", i), i%2 == 0, func() {}) })
 	}
 	polled := make(chan string, 1)
 	go func() {
@@ -97,8 +102,9 @@ func TestDrainOrder(t *testing.T) {
 		t.Errorf("it lives: %d %s", status, body)
 	}
 	late.Until("retry: ")
-	publish(t, g, "late", "served while it closes")
-	late.Until("data: served while it closes")
+	for i := range streams / 4 { // whose turn it is first is chance
+		publish(t, g, fmt.Sprint("device-", i), whileClosing)
+	}
 	devices.Wait()
 	if code := g.AwaitExit(); code != 0 {
 		t.Errorf("exit code %d", code)
@@ -106,8 +112,11 @@ func TestDrainOrder(t *testing.T) {
 	t.Logf("not ready after %v, gone after %v", notReady.Sub(began), time.Since(began))
 
 	var told, closed []time.Time
-	refused := 0
+	refused, served := 0, 0
 	for i, d := range all {
+		if slices.Contains(d.lines, "data: "+whileClosing) {
+			served++
+		}
 		told, closed = append(told, d.told), append(closed, d.closed)
 		if n := strings.Count(strings.Join(d.lines, "\n"), "retry: "); n != 2 {
 			t.Errorf("device %d got %q", i, d.lines)
@@ -123,14 +132,18 @@ func TestDrainOrder(t *testing.T) {
 	if !notReady.Before(told[0]) || told[0].Sub(began) < time.Second {
 		t.Errorf("not ready %v after the signal, the first device told after %v", notReady.Sub(began), told[0].Sub(began))
 	}
-	if !told[streams-1].Before(closed[0]) {
-		t.Errorf("the last one was told %v after the first was closed", told[streams-1].Sub(closed[0]))
+	// Closing takes 8 s. A reader on a machine that is busy may be late by some.
+	if late := told[streams-1].Sub(closed[0]); late > 4*time.Second {
+		t.Errorf("the last one was told %v after the first was closed", late)
 	}
-	if took := closed[streams-1].Sub(closed[0]); took < 1500*time.Millisecond {
-		t.Errorf("%d connections were closed in %v, at 20 a second", streams, took)
+	if took := closed[streams-1].Sub(closed[0]); took < 2*time.Second {
+		t.Errorf("%d connections were closed in %v, at 5 a second", streams, took)
 	}
-	if refused < streams/4 {
+	if refused < streams/8 {
 		t.Errorf("of %d devices that come back at once only %d were refused", streams/2, refused)
+	}
+	if served == 0 {
+		t.Error("nobody was served while it closed")
 	}
 	if answer := <-polled; !strings.HasPrefix(answer, `{"events":[],`) || strings.Contains(answer, `"retry_ms":0`) {
 		t.Errorf("the poll was answered %s", answer)
@@ -158,18 +171,19 @@ func TestHaste(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g := program.StartGateway(t, args("--log", "file:"+t.TempDir(), "--drain-wait", "60s", "--drain-rate", "1", "--drain-deadline", "2m", "--retry", "100ms", "--keepalive", "1m")...)
+			g := program.StartGateway(t, args("--log", "file:"+t.TempDir(), "--drain-wait", "2m", "--drain-rate", "1", "--drain-deadline", "5m", "--retry", "100ms", "--keepalive", "1m")...)
 			const streams = 20
 			all := make([]departure, streams)
 			var devices sync.WaitGroup
+			var begun atomic.Int32
 			for i := range all {
-				devices.Go(func() { all[i] = leave(t, g, fmt.Sprint("device-", i), true) })
+				devices.Go(func() { all[i] = leave(t, g, fmt.Sprint("device-", i), true, func() { begun.Add(1) }) })
 			}
-			testkit.Eventually(t, "all are connected", func() bool { return g.Metric("sse_active_connections") == streams })
+			testkit.Eventually(t, "all streams have begun", func() bool { return begun.Load() == streams })
 			began := time.Now()
 			hurry(t, g)
 			devices.Wait()
-			if code := g.AwaitExit(); code != 0 || time.Since(began) > 20*time.Second {
+			if code := g.AwaitExit(); code != 0 || time.Since(began) > time.Minute {
 				t.Errorf("exit code %d after %v", code, time.Since(began))
 			}
 			longest := 0
@@ -323,7 +337,7 @@ func TestRoll(t *testing.T) {
 			testkit.Put(t, filepath.Join(dir, "1"), nil)
 		case 2:
 			r := program.Run(t, "", "drain", "--backend", g.Backend)
-			if r.Code != 0 || !strings.Contains(r.Err, "closing: ") {
+			if r.Code != 0 || !strings.Contains(r.Err, "waiting until") || !strings.Contains(r.Out, "drained: 0 of") {
 				t.Errorf("downlink drain: %+v", r)
 			}
 		}
