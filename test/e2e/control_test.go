@@ -17,8 +17,9 @@ import (
 )
 
 // obeyed is how long an order may take to be obeyed by every gateway, once it
-// can reach the log; the rest is for a loaded machine.
-const obeyed = 2*time.Second + 2*time.Second
+// can reach the log; the rest is for a machine that is busy with other tests. It is
+// less than the 30 s after which the lists are looked at in any case.
+const obeyed = 2*time.Second + 10*time.Second
 
 // order gives an order about a device.
 func order(t *testing.T, g *testkit.Gateway, method, device, what string) (status int, answer string) {
@@ -155,12 +156,38 @@ func TestCredentialsThatExpireTogether(t *testing.T) {
 	t.Parallel()
 	g := startGuarded(t)
 	const each = 40
-	expires := time.Now().Add(8 * time.Second).Truncate(time.Second)
+	// On a machine that stands still for seconds, too few streams are there in time,
+	// or what ended one after another is seen at once: then it is tried again.
+	for attempt := 1; ; attempt++ {
+		ends, retries, all := expireTogether(t, g, each, time.Duration(attempt)*8*time.Second)
+		if !all && attempt < 4 {
+			continue
+		}
+		if len(ends) != 2*each || ends[0] < 0 || ends[len(ends)-1] > 5*time.Second+obeyed {
+			t.Fatalf("%d streams ended: %v after their expiry", len(ends), ends)
+		}
+		if n := len(slices.Compact(retries)); n < each {
+			t.Errorf("%d streams were given %d different times to come back", 2*each, n)
+		}
+		middle := ends[len(ends)*3/4] - ends[len(ends)/4]
+		if middle >= time.Second {
+			return
+		}
+		if attempt == 4 {
+			t.Fatalf("half of the streams ended within %v", middle)
+		}
+	}
+}
+
+// expireTogether opens so many streams over each version of HTTP, whose credentials
+// expire after a while, and says, in order, how long after that they ended and when
+// their devices are to come back; all is false if it took longer to open them.
+func expireTogether(t *testing.T, g *guarded, each int, after time.Duration) (ends []time.Duration, retries []int, all bool) {
+	t.Helper()
+	expires := time.Now().Add(after).Truncate(time.Second)
 	var (
-		mu      sync.Mutex
-		ends    []time.Duration
-		retries []int
-		wg      sync.WaitGroup
+		mu sync.Mutex
+		wg sync.WaitGroup
 	)
 	lastRetry := regexp.MustCompile(`retry: (\d+)\s*$`)
 	for _, http2 := range []bool{false, true} {
@@ -168,6 +195,10 @@ func TestCredentialsThatExpireTogether(t *testing.T) {
 		for i := range each {
 			token := testkit.HS256(deviceSecret, fmt.Sprintf("till-%v-%d", http2, i), time.Until(expires)+time.Millisecond, "")
 			s := g.open(transport, "/events", bearer(token))
+			if s.Status == http.StatusUnauthorized && time.Now().After(expires) {
+				wg.Wait()
+				return nil, nil, false
+			}
 			s.Until(": downlink")
 			wg.Go(func() {
 				rest := s.Rest()
@@ -182,19 +213,9 @@ func TestCredentialsThatExpireTogether(t *testing.T) {
 			})
 		}
 	}
-	if late := time.Since(expires); late > 0 {
-		t.Logf("the last stream was opened %v after its credential had expired", late)
-	}
+	all = time.Now().Before(expires)
 	wg.Wait()
 	slices.Sort(ends)
 	slices.Sort(retries)
-	if len(ends) != 2*each || ends[0] < 0 || ends[len(ends)-1] > 5*time.Second+obeyed {
-		t.Errorf("%d streams ended, from %v to %v after their expiry", len(ends), ends[0], ends[len(ends)-1])
-	}
-	if middle := ends[len(ends)*3/4] - ends[len(ends)/4]; middle < time.Second {
-		t.Errorf("half of the streams ended within %v", middle)
-	}
-	if n := len(slices.Compact(retries)); n < each {
-		t.Errorf("%d streams were given %d different times to come back", 2*each, n)
-	}
+	return ends, retries, all
 }
