@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -81,13 +82,12 @@ func smallRedis(t *testing.T) *testkit.Redis {
 	return testkit.StartRedis(t, testkit.RedisConfig(fmt.Sprintf("maxmemory %dmb", maxMemory), "maxmemory-policy noeviction"))
 }
 
-// fill leaves so many megabytes in it. Each is a value of its own: a large one may
+// fill leaves so many megabytes in it, at one blow: a governor that reads in between
+// would see it on its way to the wall. Each is a value of its own: a large one may
 // take a quarter more than its size.
 func fill(r *testkit.Redis, megabytes int) {
-	value := strings.Repeat("x", 1<<20-64)
-	for i := range megabytes {
-		r.Do("SET", fmt.Sprint("ballast:", i), value)
-	}
+	r.Do("EVAL", `local x = string.rep("x", 1048576 - 64)
+		for i = 0, ARGV[1] - 1 do redis.call("SET", "ballast:" .. i, x) end`, "0", strconv.Itoa(megabytes))
 }
 
 // empty takes it away.
