@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func redisOptions(tb testing.TB, url string) redislog.Options {
 	return redislog.Options{
-		URL: url, Shards: 4, Window: time.Hour, CallTimeout: 15 * time.Second,
+		URL: url, Shards: 4, Window: time.Hour, CallTimeout: time.Minute,
 		Logger:  slog.New(slog.NewTextHandler(tb.Output(), nil)),
 		Metrics: redislog.NewMetrics(prometheus.NewRegistry()),
 	}
@@ -44,9 +44,20 @@ func read(s governor.Signal) (governor.Reading, error) {
 	return s.Probe.Read(ctx)
 }
 
+// readInTime is read, again if a busy machine made it late.
+func readInTime(s governor.Signal, otherwise string) (got governor.Reading, err error) {
+	for range 20 {
+		got, err = read(s)
+		if err == nil || strings.Contains(err.Error(), otherwise) || !strings.Contains(err.Error(), "deadline") {
+			break
+		}
+	}
+	return got, err
+}
+
 func wantError(t *testing.T, s governor.Signal, text string) {
 	t.Helper()
-	if got, err := read(s); err == nil || !strings.Contains(err.Error(), text) || strings.Contains(err.Error(), "s3cret") || got.Value != 0 {
+	if got, err := readInTime(s, text); err == nil || !strings.Contains(err.Error(), text) || strings.Contains(err.Error(), "s3cret") || got.Value != 0 {
 		t.Errorf("%s: %+v, %v; want an error with %q", s.Probe.Name(), got, err, text)
 	}
 }
@@ -54,7 +65,7 @@ func wantError(t *testing.T, s governor.Signal, text string) {
 // within reads a signal and wants its value in a range.
 func within(t *testing.T, s governor.Signal, least, most float64) governor.Reading {
 	t.Helper()
-	got, err := read(s)
+	got, err := readInTime(s, "nothing else")
 	if err != nil || got.None != "" || got.Value < least || got.Value > most {
 		t.Errorf("%s: %+v, %v; want %v to %v", s.Probe.Name(), got, err, least, most)
 	}
@@ -135,7 +146,7 @@ func TestFrozenRedis(t *testing.T) {
 		proxy.Stall()
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 		began := time.Now()
-		if got, err := s.Probe.Read(ctx); err == nil || time.Since(began) > 4*time.Second {
+		if got, err := s.Probe.Read(ctx); err == nil || time.Since(began) > 30*time.Second {
 			t.Errorf("%s: %+v, %v after %v", s.Probe.Name(), got, err, time.Since(began))
 		}
 		cancel()
@@ -172,21 +183,24 @@ func TestRates(t *testing.T) {
 	}
 	within(t, commands, 0, 1000) // the first reading takes its time
 	pass(t, time.Now(), 600*time.Millisecond)
+	began := time.Now()
 	within(t, output, 0, 1<<20)
 	within(t, commands, 0, 1000)
-	wantError(t, output, "was only")
-	began := time.Now()
+	testkit.Eventually(t, "two readings come too soon after each other", func() bool {
+		_, err := read(output)
+		return err != nil && strings.Contains(err.Error(), "was only")
+	})
 	redis.Do("SET", "k", strings.Repeat("x", 1<<20))
 	for range 20 {
 		redis.Do("GET", "k")
 	}
-	pass(t, began, 600*time.Millisecond)
+	pass(t, time.Now(), 600*time.Millisecond)
 	sent := within(t, output, 0, 20<<20/0.5)
 	took := time.Since(began).Seconds()
-	if sent.Of != redis.Addr() || sent.Value < 20<<20/(took+1) || sent.Partial != "" {
+	if sent.Of != redis.Addr() || sent.Value < 20<<20/took || sent.Partial != "" {
 		t.Errorf("20 MiB in about %.1f s: %+v", took, sent)
 	}
-	within(t, commands, 20/(took+1), 2000)
+	within(t, commands, 20/time.Since(began).Seconds(), 2000)
 	redis.Do("CONFIG", "RESETSTAT")
 	pass(t, time.Now(), 600*time.Millisecond)
 	wantError(t, output, "went back")
