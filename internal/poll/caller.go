@@ -93,11 +93,12 @@ func (c *caller) await(s *session.Session, wait time.Duration, expires time.Time
 		case <-up.C:
 			late = true
 		}
+		over := late && (s.Live() || time.Since(began) >= wait+patience) // before Next: what makes it live gives it events first
 		events := s.Next(nil, answerBytes)
 		switch {
 		case len(events) > 0 || s.Ended() != "":
 			return events
-		case late && (s.Live() || time.Since(began) >= wait+patience):
+		case over:
 			return nil
 		case late:
 			up.Reset(glance)
