@@ -24,9 +24,11 @@ func (c *light) deliver(s *scratch) (over bool, err error) {
 		}
 		frames := append(s.frames[:0], c.rest...)
 		more = false
-		if begun := len(frames); !c.closing {
-			frames = c.stream.Next(frames, gatherLight)
-			more = size(frames[begun:]) >= gatherLight
+		if begun, room := len(frames), gatherLight-size(frames); !c.closing {
+			if room > 0 { // else each glimpse of room would add to what is held
+				frames = c.stream.Next(frames, room)
+			}
+			more = size(frames[begun:]) >= room
 			if frames, err = c.seal(frames[:begun], frames[begun:]); err != nil {
 				return false, err
 			}

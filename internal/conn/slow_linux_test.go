@@ -40,7 +40,7 @@ func TestLightWatchesWhoLagsItself(t *testing.T) {
 	o := openOffice(t, driver, false)
 	await := func(ms int) {
 		t.Helper()
-		for deadline := time.Now().Add(15 * time.Second); userTimeout(t, o) != ms; runtime.Gosched() {
+		for deadline := time.Now().Add(time.Minute); userTimeout(t, o) != ms; runtime.Gosched() {
 			if time.Now().After(deadline) {
 				t.Fatalf("the kernel waits %d ms, want %d", userTimeout(t, o), ms)
 			}
@@ -97,17 +97,25 @@ func TestLightTakesNothingForAFullSocket(t *testing.T) {
 			b.send("more")
 			rest()
 		}
-		b.mu.Lock()
-		if len(b.frames) != 100 {
-			t.Errorf("TLS=%v: %d of 100 frames are still the stream's", secure, len(b.frames))
+		left := func(when string) {
+			t.Helper()
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			if len(b.frames) != 100 {
+				t.Errorf("TLS=%v, %s: %d of 100 frames are still the stream's", secure, when, len(b.frames))
+			}
 		}
-		b.mu.Unlock()
+		left("as long as it takes nothing")
+		// Each time that it takes a little there is room, and as much still to be written.
+		expect(t, r, strings.Repeat("x", 4<<20))
+		rest()
+		left("while it takes what was begun")
 	}
 }
 
 // A stream that has ended can't be held by reading slowly.
 func TestLightDoesNotWaitForEverWithTheEnd(t *testing.T) {
-	driver, err := NewLight(Ordinary{KeepAlive: time.Minute, WriteTimeout: 500 * time.Millisecond})
+	driver, err := NewLight(Ordinary{KeepAlive: time.Minute, WriteTimeout: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,6 +167,12 @@ func TestLightForgetsWhoHasEnded(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	over, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	l.Close(over) // a stream is told of its end before the last of it is gone
+	if over.Err() != nil {
+		t.Error("it still waits for a connection")
+	}
 	if n := released.Load(); n != 10 {
 		t.Errorf("%d of 10 places are free again", n)
 	}
@@ -170,12 +184,6 @@ func TestLightForgetsWhoHasEnded(t *testing.T) {
 		}
 	}
 	l.wheel.mu.Unlock()
-	over, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	l.Close(over)
-	if over.Err() != nil {
-		t.Error("it still waits for a connection")
-	}
 }
 
 // given is the response of a request that net/http never saw.
