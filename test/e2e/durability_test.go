@@ -38,16 +38,6 @@ func (w *onlooker) try(t *testing.T, payload string) (status int, answer string)
 		fmt.Sprintf(`{"device":"demo","type":"t","text":%q,"idem":%q}`, payload, payload))
 }
 
-// accepted publishes at the first attempt.
-func (w *onlooker) accepted(t *testing.T, payload string) (id string) {
-	t.Helper()
-	status, answer := w.try(t, payload)
-	if status != 200 {
-		t.Fatalf("log %s: publishing %q: %d %s", w.prefix, payload, status, answer)
-	}
-	return idIn(t, answer)
-}
-
 // published repeats until it is accepted, as publishers do.
 func (w *onlooker) published(t *testing.T, payload string) (id string) {
 	t.Helper()
@@ -61,12 +51,17 @@ func (w *onlooker) published(t *testing.T, payload string) (id string) {
 	return id
 }
 
-// refused publishes and gets the problem.
+// refused publishes and gets the problem. On a machine that is busy the time for
+// publishing may run out first, so it is repeated; it is never accepted.
 func (w *onlooker) refused(t *testing.T, payload, problem string) {
 	t.Helper()
-	if status, answer := w.try(t, payload); status != 503 || !strings.Contains(answer, problem) {
-		t.Fatalf("log %s: publishing %q: %d %s, want %s", w.prefix, payload, status, answer, problem)
-	}
+	testkit.Eventually(t, payload+" is refused as "+problem, func() bool {
+		status, answer := w.try(t, payload)
+		if status != 503 {
+			t.Fatalf("log %s: publishing %q: %d %s, want %s", w.prefix, payload, status, answer, problem)
+		}
+		return strings.Contains(answer, problem)
+	})
 }
 
 func idIn(t *testing.T, answer string) string {
@@ -221,7 +216,7 @@ func (s *stage) cut(t *testing.T) {
 	old, next := s.pair()
 	old.CutReplicas(next)
 	for _, w := range []*onlooker{s.cautious, s.evidence} {
-		w.accepted(t, "cut")
+		w.published(t, "cut")
 		w.hears(t, "cut")
 	}
 	s.replicated.refused(t, "cut", "not-replicated")
@@ -258,13 +253,16 @@ func (s *stage) lagging(t *testing.T) {
 	old, next := s.pair()
 	old.CutReplicas(next)
 	for _, w := range []*onlooker{s.cautious, s.evidence} {
-		lost[w] = w.accepted(t, "lost")
+		lost[w] = w.published(t, "lost")
 		w.hears(t, "lost")
 	}
 	s.replicated.refused(t, "lost", "not-replicated")
 	s.replicated.hears(t, "lost")
 	old.Kill9()
-	s.evidence.refused(t, "meanwhile", "log-unavailable")
+	if status, answer := s.evidence.try(t, "meanwhile"); status != 200 && !strings.Contains(answer, "log-unavailable") ||
+		status == 200 && next.Role() != "master" {
+		t.Errorf("publishing with the primary gone: %d %s", status, answer)
+	}
 	s.promoted(next)
 	for w, id := range lost {
 		if next.Holds(s.key(w.prefix), id) {
@@ -333,10 +331,13 @@ func (s *stage) minority(t *testing.T, c *testkit.Cluster) {
 			}
 		}
 	}
+	// It has time for what it takes, however busy the machine is.
+	old.Do("CONFIG", "SET", "cluster-node-timeout", "60000")
 	others((*testkit.Redis).Stop)
-	lost := s.evidence.accepted(t, "taken by a minority")
+	lost := s.evidence.published(t, "taken by a minority")
 	s.evidence.hears(t, "taken by a minority")
 	s.replicated.refused(t, "not taken", "not-replicated")
+	old.Do("CONFIG", "SET", "cluster-node-timeout", "2000")
 	testkit.Eventually(t, "a master without a majority refuses", func() bool {
 		status, answer := s.evidence.try(t, "too late")
 		return status == 503 && strings.Contains(answer, "log-unavailable")
@@ -383,7 +384,7 @@ func TestPartitionedPair(t *testing.T) {
 
 	far.published(t, "over there")
 	far.hears(t, "over there")
-	lost := near.accepted(t, "over here")
+	lost := near.published(t, "over here")
 	near.hears(t, "over here")
 	if next.Holds("e:32", lost) || !old.Holds("e:32", lost) {
 		t.Fatal("nothing is going to be lost, this proves nothing")
