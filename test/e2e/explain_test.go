@@ -3,7 +3,6 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -85,7 +84,7 @@ func TestExplain(t *testing.T) {
 			Report         *explain.Report
 		}
 	}
-	closed := "http://" + unused(t)
+	closed := "http://127.0.0.1:1" // nobody listens there
 	text := explained(t, "for programs", 0, append(ask("pos-2"), "--json", "--backend", closed))
 	if err := json.Unmarshal([]byte(text), &all); err != nil || !all.Connected || len(all.Gateways) != 3 || len(all.Gateways[0].Report.Sessions) != 1 ||
 		all.Gateways[1].Report == nil || all.Gateways[2].Report != nil || !strings.Contains(all.Gateways[2].Error, "refused") {
@@ -116,17 +115,6 @@ func TestExplainNeedsAnAdmin(t *testing.T) {
 	explained(t, "a publisher's", 3, append(base, "--token-file", file("erp")), "no gateway gave an answer")
 	explained(t, "an operator's", 4, append(base, "--token-file", file("ops")), "NOT connected")
 	explained(t, "to somebody else", 3, []string{"pos-1", "--backend", g.Device, "--token-file", file("ops")}, "no gateway gave an answer")
-}
-
-// unused is an address where nobody listens.
-func unused(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // TestListenPolls: a device that polls gets everything once, over restarts of
