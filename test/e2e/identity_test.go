@@ -116,7 +116,7 @@ func TestClientCertificates(t *testing.T) {
 			}
 		}
 	}
-	stream := c.open(c.as(c.ca.Issue("pos-1", func(cert *x509.Certificate) { cert.NotAfter = time.Now().Add(4 * time.Second) }), false, 0), "/events")
+	stream := c.briefly(func(leaf testkit.Leaf) *testkit.Stream { return c.open(c.as(leaf, false, 0), "/events") })
 	stream.Until(": downlink")
 	if last := stream.Rest(); !strings.Contains(last, "retry: ") {
 		t.Errorf("the end of a stream whose certificate expires: %q", last)
@@ -134,6 +134,22 @@ func TestClientCertificates(t *testing.T) {
 	}
 }
 
+// briefly opens a stream with a certificate that will soon expire: the sooner, the
+// less busy the machine is.
+func (c *certified) briefly(open func(testkit.Leaf) *testkit.Stream) *testkit.Stream {
+	c.t.Helper()
+	for life := 4 * time.Second; ; life *= 2 {
+		leaf := c.ca.Issue("pos-1", expiring(life))
+		if stream := open(leaf); stream.Status == 200 || time.Now().Before(leaf.Cert.NotAfter) {
+			return stream
+		}
+	}
+}
+
+func expiring(life time.Duration) func(*x509.Certificate) {
+	return func(cert *x509.Certificate) { cert.NotAfter = time.Now().Add(life) }
+}
+
 // curl asks for a stream's header with a certificate of the name.
 func (c *certified) curl(name string) string {
 	c.t.Helper()
@@ -145,6 +161,9 @@ func (c *certified) curl(name string) string {
 	}
 	return string(out)
 }
+
+// withdrawn counts ends. A device may see its stream's end before that is counted.
+const withdrawn = `downlink_session_ends_total{reason="withdrawn"}`
 
 // TestCertificateIsWithdrawn: who is revoked, or whose authority is removed, is
 // disconnected and let in no more; nobody else notices.
@@ -175,9 +194,7 @@ func TestCertificateIsWithdrawn(t *testing.T) {
 		}
 		c.refusal(open(step.leaf, false), 401, step.refusal)
 	}
-	if n := c.Metric(`downlink_session_ends_total{reason="withdrawn"}`); n != 4 {
-		t.Errorf("%v sessions ended as withdrawn", n)
-	}
+	testkit.Eventually(t, "four sessions have ended as withdrawn", func() bool { return c.Metric(withdrawn) == 4 })
 	c.publish("good", "still here")
 	stays.Until("data: still here")
 	// A list that is gone leaves open what nobody knows.
@@ -199,17 +216,28 @@ func TestResumedSessions(t *testing.T) {
 			second := testkit.NewAuthority(t, "another authority")
 			c := startTrusting(t, []*testkit.Authority{second})
 			revoked, removed := c.ca.Issue("revoked", nil), second.Issue("removed", nil)
-			brief := func() testkit.Leaf { // for as long as a loaded machine may need for two handshakes
-				return c.ca.Issue("brief", func(cert *x509.Certificate) { cert.NotAfter = time.Now().Add(8 * time.Second) })
-			}
-			for _, issue := range []func() testkit.Leaf{brief, func() testkit.Leaf { return revoked }, func() testkit.Leaf { return removed }} {
-				leaf := issue()
+			twice := func(leaf testkit.Leaf) (first, again string) {
 				name := leaf.Cert.Subject.CommonName
 				leaf.Write(t, c.dir, name)
-				first := c.openssl(version, "-cert", c.file(name+".pem"), "-key", c.file(name+"-key.pem"), "-sess_out", c.file(name+".session"))
-				again := c.openssl(version, "-sess_in", c.file(name+".session"))
-				if !strings.Contains(first, "HTTP/1.1 200") || !strings.Contains(again, "HTTP/1.1 200") || !strings.Contains(again, "\nReused, ") {
-					t.Fatalf("%s: the first: %s\nagain: %s", name, first, again)
+				first = c.openssl(version, "-cert", c.file(name+".pem"), "-key", c.file(name+"-key.pem"), "-sess_out", c.file(name+".session"))
+				return first, c.openssl(version, "-sess_in", c.file(name+".session"))
+			}
+			well := func(first, again string) bool {
+				return strings.Contains(first, "HTTP/1.1 200") && strings.Contains(again, "HTTP/1.1 200") && strings.Contains(again, "\nReused, ")
+			}
+			for _, leaf := range []testkit.Leaf{revoked, removed} {
+				if first, again := twice(leaf); !well(first, again) {
+					t.Fatalf("%s: the first: %s\nagain: %s", leaf.Cert.Subject.CommonName, first, again)
+				}
+			}
+			for life := 8 * time.Second; ; life *= 2 { // two handshakes; a busy machine needs longer
+				brief := c.ca.Issue("brief", expiring(life))
+				first, again := twice(brief)
+				if well(first, again) {
+					break
+				}
+				if time.Now().Before(brief.Cert.NotAfter) {
+					t.Fatalf("brief: the first: %s\nagain: %s", first, again)
 				}
 			}
 			testkit.Put(t, c.file("crl.pem"), append(c.ca.Revoke(nil, revoked.Cert), second.Revoke(nil)...))
@@ -303,9 +331,7 @@ func TestStaticTokens(t *testing.T) {
 		t.Errorf("the end of the stream: %q", last)
 	}
 	g.refusal(open(tokenA), 401, "token_unknown")
-	if n := g.Metric(`downlink_session_ends_total{reason="withdrawn"}`); n != 1 {
-		t.Errorf("%v sessions ended as withdrawn", n)
-	}
+	testkit.Eventually(t, "one session has ended as withdrawn", func() bool { return g.Metric(withdrawn) == 1 })
 	g.publish("b", "still here")
 	b.Until("data: still here")
 	g.publish("c", "here too")
@@ -377,18 +403,27 @@ func TestIssuersThatMisbehave(t *testing.T) {
 	t.Cleanup(transport.CloseIdleConnections)
 	both := func(when string) {
 		t.Helper()
-		began := time.Now()
-		if got := head(a.Token("one", "x", time.Hour, issA)); got != 200 {
-			t.Errorf("%s, A: %d", when, got)
-		}
-		if got := head(b.Token("one", "x", time.Hour, issB)); got != 200 {
-			t.Errorf("%s, B: %d", when, got)
-		}
-		if crossed := head(a.Token("one", "x", time.Hour, issB)); crossed != 401 {
-			t.Errorf("%s, B by A's key: %d", when, crossed)
-		}
-		if took := time.Since(began); took > 3*time.Second {
-			t.Errorf("%s: it took %v", when, took)
+		// A fetch that isn't answered takes five seconds. What waits for one does so
+		// each time; a busy machine doesn't.
+		for try := 1; ; try++ {
+			began := time.Now()
+			if got := head(a.Token("one", "x", time.Hour, issA)); got != 200 {
+				t.Errorf("%s, A: %d", when, got)
+			}
+			if got := head(b.Token("one", "x", time.Hour, issB)); got != 200 {
+				t.Errorf("%s, B: %d", when, got)
+			}
+			if crossed := head(a.Token("one", "x", time.Hour, issB)); crossed != 401 {
+				t.Errorf("%s, B by A's key: %d", when, crossed)
+			}
+			took := time.Since(began)
+			if took <= 3*time.Second {
+				return
+			}
+			if try == 5 {
+				t.Errorf("%s: it took %v", when, took)
+				return
+			}
 		}
 	}
 	testkit.Eventually(t, "both sets are fetched", func() bool {

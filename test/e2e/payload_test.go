@@ -172,7 +172,7 @@ func checkPayloads(t *testing.T, g *testkit.Gateway, w map[string]way) {
 			}
 		case reason := <-begun:
 			t.Fatalf("%s: %.60q %.60q: resync %q", name, typ, payload, reason)
-		case <-time.After(30 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatalf("%s: %.60q %.60q never came", name, typ, payload)
 		}
 	}
