@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,7 +36,7 @@ func sources() int {
 func TestScenarios(t *testing.T) {
 	for _, driver := range []string{"native", "portable"} {
 		for name, change := range map[string]func(*Options){
-			"broadcast": func(o *Options) { o.Warmup = 100 * time.Millisecond },
+			"broadcast": func(o *Options) { o.Warmup = 500 * time.Millisecond },
 			"targeted":  func(o *Options) { o.Sources = sources() },
 			"storm":     func(o *Options) { o.Rate, o.Batch = 0, 10 },
 			"slow":      func(o *Options) { o.Stalled, o.Misbehave, o.Rate = 5, 10, 100 },
@@ -99,6 +100,7 @@ func TestStraightIntoRedis(t *testing.T) {
 
 // TestWhatAServerDoesWrong: the ledger sees it, and thresholds fail by it.
 func TestWhatAServerDoesWrong(t *testing.T) {
+	t.Parallel()
 	var held string
 	for name, c := range map[string]struct {
 		deliver func(device string, n int, payload string) []string
@@ -129,9 +131,13 @@ func TestWhatAServerDoesWrong(t *testing.T) {
 		}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			url := startFake(t, c.deliver)
 			o := options(Broadcast, url)
-			o.NewSender, o.Rate, o.Grace = through(url, false), 50, 300*time.Millisecond
+			o.NewSender, o.Rate, o.Duration = through(url, false), 20, 2*time.Second
+			if name == "loses" { // it would be waited for
+				o.Grace = 3 * time.Second
+			}
 			r := play(t, o)
 			if got := strings.Join(r.Failures, "; "); got != c.failure || r.Passed != (c.failure == "") {
 				t.Errorf("failures %q, want %q", got, c.failure)
@@ -195,12 +201,15 @@ func TestOtherAnswers(t *testing.T) {
 // TestStreamsThatEnd: streams that the server ends aren't ones that it holds. A
 // refusal looks so, where it is written for a native EventSource.
 func TestStreamsThatEnd(t *testing.T) {
+	t.Parallel()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		_, _ = io.WriteString(w, "retry: 3000\n\n: refused\n\n")
 	}))
 	defer s.Close()
-	if r := play(t, options(Idle, s.URL)); r.Passed || !strings.Contains(r.Failures[0], "the server ended 50 of the streams") {
+	o := options(Idle, s.URL)
+	o.Duration = 2 * time.Second // until all of them have ended
+	if r := play(t, o); r.Passed || !strings.Contains(r.Failures[0], "the server ended 50 of the streams") {
 		t.Error(r.Failures)
 	}
 }
@@ -210,9 +219,9 @@ func TestStreamsThatEnd(t *testing.T) {
 func TestInterrupted(t *testing.T) {
 	device, backend := startGateway(t, "file:"+t.TempDir())
 	for _, scenario := range []string{Targeted, Soak, Storm} {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		ctx, cancel := context.WithCancel(context.Background())
 		o := options(scenario, device)
-		o.NewSender, o.Duration, o.Missed = through(backend, false), time.Hour, 1_000_000
+		o.NewSender, o.Duration, o.Missed = endingAfter(100, cancel, through(backend, false)), time.Hour, 1_000_000
 		if scenario == Soak {
 			o.Churn = 100
 		}
@@ -225,6 +234,30 @@ func TestInterrupted(t *testing.T) {
 			t.Errorf("%s: %v %+v %+v", scenario, r.Failures, r.Publish, r.Receive)
 		}
 	}
+}
+
+// endingAfter makes senders that end a run when they have published so many events.
+func endingAfter(events int64, end func(), make func() (producer.Sender, error)) func() (producer.Sender, error) {
+	left := new(atomic.Int64)
+	left.Store(events)
+	return func() (producer.Sender, error) {
+		s, err := make()
+		return &ending{s, left, end}, err
+	}
+}
+
+type ending struct {
+	producer.Sender
+	left *atomic.Int64
+	end  func()
+}
+
+func (e *ending) Publish(ctx context.Context, events []producer.Event, outcomes []producer.Outcome) error {
+	err := e.Sender.Publish(ctx, events, outcomes)
+	if e.left.Add(-int64(len(events))) == 0 {
+		e.end()
+	}
+	return err
 }
 
 func TestWrongSettings(t *testing.T) {

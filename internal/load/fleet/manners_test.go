@@ -45,6 +45,11 @@ func TestManners(t *testing.T) {
 		seen.await(t, "those with bad manners come back", func() bool {
 			return seen.opened[3] >= 2 && seen.opened[4] >= 2 && seen.opened[5] >= 2
 		})
+		seen.await(t, "the server has seen them go", func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return len(said["3"]) > 0 && len(said["4"]) > 0 && len(said["5"]) > 0
+		})
 		mu.Lock()
 		defer mu.Unlock()
 		for device, want := range map[string]string{"3": "reset", "4": "end", "5": "rubbish"} {

@@ -39,33 +39,46 @@ func TestMovesOfManyAreNoWave(t *testing.T) {
 	}
 }
 
-// TestThoseCutOffTogetherComeBackApart: it is the schedule that they follow.
+// TestThoseCutOffTogetherComeBackApart: it is the schedule that they follow. A machine
+// that stands still for a moment sees them all at once, but not each time.
 func TestThoseCutOffTogetherComeBackApart(t *testing.T) {
 	both(t, func(t *testing.T, portable bool) {
-		const devices, enough, patience = 60, 45, 400 * time.Millisecond
-		back := make(chan time.Time, devices)
-		var came sync.Map
-		s := serve(t, func(c net.Conn, r *http.Request) {
-			_, before := came.LoadOrStore(r.URL.Path, false)
-			if before && came.CompareAndSwap(r.URL.Path, false, true) {
-				back <- time.Now()
+		const patience = 400 * time.Millisecond
+		took := time.Duration(0)
+		for range 5 {
+			// Strangers take 1.4 times their patience for that; who waits as long as
+			// all others do comes with them.
+			if took = max(took, comingBack(t, portable, patience)); took >= patience/2 {
+				return
 			}
-			fmt.Fprint(c, ok+": hello\n\n")
-			hang(c) // until it closes its half
-		})
-		f, _ := start(t, s, portable, func(o *Options) {
-			o.Devices, o.Connecting, o.Patience = devices, devices, patience
-			o.Manner = func(int) Manner { return HalfClose }
-		})
-		connect(t, f, 0, devices)
-		first, last := <-back, time.Time{}
-		for range enough - 1 {
-			last = <-back
 		}
-		// Strangers take 1.4 times their patience for that; who waits as long as
-		// all others do comes with them.
-		if took := last.Sub(first); took < patience/2 {
-			t.Errorf("%d of %d came back within %v", enough, devices, took)
-		}
+		t.Errorf("most came back within %v", took)
 	})
+}
+
+// comingBack is within what time most of those come back who were cut off together.
+func comingBack(t *testing.T, portable bool, patience time.Duration) time.Duration {
+	t.Helper()
+	const devices, enough = 60, 45
+	back := make(chan time.Time, devices)
+	var came sync.Map
+	s := serve(t, func(c net.Conn, r *http.Request) {
+		_, before := came.LoadOrStore(r.URL.Path, false)
+		if before && came.CompareAndSwap(r.URL.Path, false, true) {
+			back <- time.Now()
+		}
+		fmt.Fprint(c, ok+": hello\n\n")
+		hang(c) // until it closes its half
+	})
+	f, _ := start(t, s, portable, func(o *Options) {
+		o.Devices, o.Connecting, o.Patience = devices, devices, patience
+		o.Manner = func(int) Manner { return HalfClose }
+	})
+	defer f.Close()
+	connect(t, f, 0, devices)
+	first, last := <-back, time.Time{}
+	for range enough - 1 {
+		last = <-back
+	}
+	return last.Sub(first)
 }
