@@ -149,15 +149,17 @@ func TestStrangersCostLittle(t *testing.T) {
 			shown = append(shown, certificate("x", "x", n+1))
 		}
 		shown = append(shown, certificate("x", last, maxShown))
-		began := time.Now()
+		quickest := time.Hour // what else the machine does isn't counted
 		for range 100 {
+			began := time.Now()
 			if _, err := a.Verify(shown, time.Now()); !errors.Is(err, ErrUntrusted) {
 				t.Fatal(err)
 			}
+			quickest = min(quickest, time.Since(began))
 		}
 		// In circles it would be 100 signatures on P-521, each time.
-		if took := time.Since(began); took > 5*time.Second {
-			t.Errorf("%s: %v for 100 requests", name, took)
+		if quickest > 50*time.Millisecond {
+			t.Errorf("%s: %v for a request", name, quickest)
 		}
 	}
 }

@@ -47,7 +47,7 @@ func newRig(t *testing.T, log func(eventlog.Controller) eventlog.Controller) *ri
 		log = func(l eventlog.Controller) eventlog.Controller { return l }
 	}
 	r.handler = New(Options{
-		Log: log(r.Log), Shards: 8, Timeout: 5 * time.Second, Metrics: NewMetrics(nil),
+		Log: log(r.Log), Shards: 8, Timeout: time.Minute, Metrics: NewMetrics(nil),
 		Logger: slog.New(slog.NewTextHandler(&r.logged, nil)), Caller: func(*http.Request) string { return "ops" },
 	})
 	r.mux = http.NewServeMux()
