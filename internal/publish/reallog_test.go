@@ -45,7 +45,7 @@ func onRealLogs(t *testing.T, test func(t *testing.T, r *rig, log eventlog.Log))
 					t.Error(err)
 				}
 			})
-			test(t, newRig(t, func(o *publish.Options) { o.Log, o.AppendTimeout = log, 5*time.Second }), log)
+			test(t, newRig(t, func(o *publish.Options) { o.Log, o.AppendTimeout = log, time.Minute }), log)
 		})
 	}
 }

@@ -341,7 +341,7 @@ func TestAConflictGoesBeforeOtherFailures(t *testing.T) {
 
 // A producer that hangs up at once has sent its event all the same.
 func TestAClientThatIsGoneDoesNotUndoItsRequest(t *testing.T) {
-	r := newRig(t)
+	r := newRig(t, func(o *publish.Options) { o.AppendTimeout = time.Minute })
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	r.log.block = make(chan struct{})

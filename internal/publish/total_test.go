@@ -76,13 +76,15 @@ func TestRefusedPublishersComeBackSpread(t *testing.T) {
 // What is asked for is counted before any rate is asked, and whatever becomes of it;
 // what can't be an event isn't.
 func TestAskedAndStored(t *testing.T) {
-	r := newRig(t, func(o *publish.Options) { o.Rate = limits.Always(2) })
-	for range 3 {
-		r.post(to("a"))
-	}
-	r.batch(strings.Join([]string{to("a"), to("b"), "rubbish", to("*")}, "\n"))
-	h := r.handler.(*publish.Handler) //nolint:forcetypeassert // newRig has made it
-	if asked, stored := h.Asked(), h.Stored(); asked != 3+2+shards || stored != 2 {
-		t.Errorf("%d entries were asked for, %d stored", asked, stored)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(o *publish.Options) { o.Rate = limits.Always(2) })
+		for range 3 {
+			r.post(to("a"))
+		}
+		r.batch(strings.Join([]string{to("a"), to("b"), "rubbish", to("*")}, "\n"))
+		h := r.handler.(*publish.Handler) //nolint:forcetypeassert // newRig has made it
+		if asked, stored := h.Asked(), h.Stored(); asked != 3+2+shards || stored != 2 {
+			t.Errorf("%d entries were asked for, %d stored", asked, stored)
+		}
+	})
 }
