@@ -22,10 +22,10 @@ type api struct {
 // players of this process; the others wait for their turn, as in a browser.
 const together = 512
 
-func newAPI(url string) *api {
+func newAPI(url string, by dial) *api {
 	return &api{url: strings.TrimSuffix(url, "/"), client: &http.Client{
 		Timeout:   20 * time.Second,
-		Transport: &http.Transport{MaxConnsPerHost: together, MaxIdleConnsPerHost: together, IdleConnTimeout: time.Minute},
+		Transport: &http.Transport{DialContext: by, MaxConnsPerHost: together, MaxIdleConnsPerHost: together, IdleConnTimeout: time.Minute},
 	}}
 }
 

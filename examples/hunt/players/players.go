@@ -9,6 +9,7 @@ package players
 import (
 	"context"
 	"fmt"
+	"net"
 	"slices"
 	"sync"
 	"time"
@@ -27,7 +28,12 @@ type Options struct {
 	Patience time.Duration
 	// Each is told how things stand, once a second. May be nil.
 	Each func(Second)
+
+	dial dial // nil: over the network
 }
+
+// A dial opens a connection.
+type dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 // A crowd is the players of this process.
 type crowd struct {
@@ -53,7 +59,10 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if o.Begin.IsZero() {
 		o.Begin = time.Now()
 	}
-	c := &crowd{opts: o, game: newAPI(o.Game), begin: o.Begin}
+	if o.dial == nil {
+		o.dial = (&net.Dialer{Timeout: opening}).DialContext
+	}
+	c := &crowd{opts: o, game: newAPI(o.Game, o.dial), begin: o.Begin}
 	for n := range o.Count {
 		c.players = append(c.players, newPlayer(c, o.First+n))
 	}

@@ -1,14 +1,17 @@
 package players
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -16,6 +19,7 @@ import (
 // The real ones are in the tests of package run.
 type theatre struct {
 	*httptest.Server
+	wire *wire
 
 	mu      sync.Mutex
 	joins   int                 // so many are sent to the waiting room first
@@ -42,10 +46,49 @@ func stageOf(t *testing.T, stream func(player string, turn int, w http.ResponseW
 		fmt.Fprintf(w, `{"version":%d,"at":0}`, th.version)
 	})
 	mux.HandleFunc("GET /events", th.events)
-	th.Server = httptest.NewServer(mux)
+	th.wire = newWire()
+	th.Server = &httptest.Server{Listener: th.wire, Config: &http.Server{Handler: mux}}
+	th.Start()
 	t.Cleanup(th.Close)
 	return th
 }
+
+// A wire is a network for a bubble, with one server.
+type wire struct {
+	coming chan net.Conn
+	cut    chan struct{}
+	once   sync.Once
+}
+
+func newWire() *wire { return &wire{coming: make(chan net.Conn), cut: make(chan struct{})} }
+
+func (w *wire) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	here, there := net.Pipe()
+	select {
+	case w.coming <- there:
+		return here, nil
+	case <-w.cut:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (w *wire) Accept() (net.Conn, error) {
+	select {
+	case c := <-w.coming:
+		return c, nil
+	case <-w.cut:
+		return nil, net.ErrClosed
+	}
+}
+
+func (w *wire) Close() error {
+	w.once.Do(func() { close(w.cut) })
+	return nil
+}
+
+func (*wire) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80} }
 
 // on is a map with the cross at the first place.
 const on = `"side":2,"map":"X..."`
@@ -132,8 +175,9 @@ func (th *theatre) events(w http.ResponseWriter, r *http.Request) {
 
 // TestPlayers: who is let in plays by his stream alone, a drop that didn't come is
 // missed, and who has no stream is throttled, asks how things are, and plays on.
-func TestPlayers(t *testing.T) {
-	t.Parallel()
+func TestPlayers(t *testing.T) { synctest.Test(t, players) }
+
+func players(t *testing.T) {
 	th := stageOf(t, func(player string, turn int, w http.ResponseWriter) bool {
 		switch {
 		case player == "player-2":
@@ -150,7 +194,7 @@ func TestPlayers(t *testing.T) {
 	var seconds []Second
 	report, err := Run(t.Context(), Options{
 		Load: Load{Seed: 1, Players: 2, Last: 8 * time.Second, Think: time.Second, Look: time.Second},
-		Game: th.URL, Each: func(s Second) { seconds = append(seconds, s) },
+		Game: th.URL, dial: th.wire.dial, Each: func(s Second) { seconds = append(seconds, s) },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -183,8 +227,9 @@ func TestPlayers(t *testing.T) {
 
 // TestFreeze: a stream on which nothing comes is a freeze as soon as the board has
 // moved without it, and only one however long it lasts.
-func TestFreeze(t *testing.T) {
-	t.Parallel()
+func TestFreeze(t *testing.T) { synctest.Test(t, freezes) }
+
+func freezes(t *testing.T) {
 	quiet := make(chan struct{})
 	th := stageOf(t, func(_ string, _ int, w http.ResponseWriter) bool {
 		w.(http.Flusher).Flush()
@@ -208,7 +253,7 @@ func TestFreeze(t *testing.T) {
 	}()
 	defer close(moving)
 	report, err := Run(t.Context(), Options{
-		Load: Load{Seed: 1, Players: 3, Last: 9 * time.Second, Think: time.Hour, Look: time.Hour}, Game: th.URL, Count: 2,
+		Load: Load{Seed: 1, Players: 3, Last: 9 * time.Second, Think: time.Hour, Look: time.Hour}, Game: th.URL, dial: th.wire.dial, Count: 2,
 	})
 	if err != nil {
 		t.Fatal(err)

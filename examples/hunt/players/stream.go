@@ -63,8 +63,7 @@ func (p *player) stream(ctx context.Context, parser *frame.Parser) error {
 	if err != nil {
 		return fmt.Errorf("the game named no address: %w", err)
 	}
-	dialler := net.Dialer{Timeout: opening}
-	conn, err := dialler.DialContext(ctx, "tcp", u.Host)
+	conn, err := p.crowd.opts.dial(ctx, "tcp", u.Host)
 	if err != nil {
 		p.crowd.tally.faults.Add(1)
 		return err
