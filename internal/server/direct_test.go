@@ -117,7 +117,7 @@ func TestAConnectionChangesHands(t *testing.T) {
 }
 
 func TestDirectRequestsInPieces(t *testing.T) {
-	s := directServer(t, func(o *Options) { o.ReadHeaderTimeout = 20 * time.Second })
+	s := directServer(t, nil)
 	request := brief(`{"device":"a"}`)
 	for _, at := range []int{1, 5, 30, len(request) - 3} {
 		c := dialConn(t, s, request[:at])

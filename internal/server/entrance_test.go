@@ -51,7 +51,6 @@ func eachWay(t *testing.T, change func(*Options), test func(*testing.T, way)) {
 			release := sync.OnceFunc(func() { close(hold) })
 			cert, roots := certificate(t)
 			s := serve(t, func(o *Options) {
-				o.ReadHeaderTimeout = 10 * time.Second
 				o.Handler = admitting(hold)
 				if by.tls {
 					o.TLS = &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"http/1.1"}}
@@ -97,7 +96,7 @@ func admitting(hold <-chan struct{}) http.Handler {
 // await waits until a server counts so many.
 func await(t *testing.T, s *Server, waiting, streams int) {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(hung)
 	for {
 		w, n := s.Count()
 		if w == waiting && n == streams {
@@ -176,7 +175,7 @@ func TestUnfinishedHandshakesKeepNobodyOut(t *testing.T) {
 // of the flood, and a processor that is busy. It returns the answer.
 func (w way) insist(t *testing.T, streams int) (answer func() string) {
 	t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(hung)
 	for {
 		r, said := w.open(), make(chan error, 1)
 		go func() {
@@ -190,7 +189,7 @@ func (w way) insist(t *testing.T, streams int) (answer func() string) {
 					t.Fatal("there is an answer already")
 				}
 			case <-deadline:
-				t.Fatalf("a device isn't in after 20 s: stream %d", streams)
+				t.Fatalf("a device isn't in after %v: stream %d", hung, streams)
 			case <-time.After(time.Millisecond):
 				if _, n := w.Count(); n == streams {
 					return func() string {
@@ -254,7 +253,7 @@ func vanish(t *testing.T, s *Server, n int, text string) {
 
 func awaitStreams(t *testing.T, s *Server, n int) {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(hung)
 	for _, streams := s.Count(); streams != n; _, streams = s.Count() {
 		if time.Now().After(deadline) {
 			t.Fatalf("there are %d streams, want %d", streams, n)
@@ -286,7 +285,6 @@ func TestPublishersStay(t *testing.T) {
 		fmt.Fprint(w, "ok")
 	})
 	s := directServer(t, func(o *Options) {
-		o.ReadHeaderTimeout = 10 * time.Second
 		o.Handler, o.Brief = admit, admit
 		o.Lobby.Waiting, o.Lobby.Streams = is(5), is(2)
 	})
@@ -343,11 +341,11 @@ func TestAddressesBehindAProxy(t *testing.T) {
 
 // TestShutdownWithAFullLobby: nobody who waits holds the end up.
 func TestShutdownWithAFullLobby(t *testing.T) {
-	s := start(t, http.NotFoundHandler())
+	s := hasty(t, http.NotFoundHandler())
 	for range 20 {
 		dialConn(t, s, "GET")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), hung)
 	defer cancel()
 	s.Shutdown(ctx)
 	if waiting, _ := s.Count(); waiting != 0 && ctx.Err() != nil {

@@ -7,10 +7,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
@@ -28,13 +28,15 @@ type framed struct {
 
 func frames(t *testing.T, s *Server, settings ...http2.Setting) *framed {
 	t.Helper()
-	c := dialConn(t, s, http2.ClientPreface)
+	var hello bytes.Buffer // in one piece: a server waits two seconds for the settings
+	hello.WriteString(http2.ClientPreface)
+	if err := http2.NewFramer(&hello, nil).WriteSettings(settings...); err != nil {
+		t.Fatal(err)
+	}
+	c := dialConn(t, s, hello.String())
 	f := &framed{Framer: http2.NewFramer(c, c), t: t, conn: c, next: 1}
 	f.head = hpack.NewEncoder(&f.buf)
 	f.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
-	if err := f.WriteSettings(settings...); err != nil {
-		t.Fatal(err)
-	}
 	return f
 }
 
@@ -160,7 +162,7 @@ func TestMoreStreamsThanAllowed(t *testing.T) {
 func TestAStalledStreamStallsNoOther(t *testing.T) {
 	const pieces = 50
 	s := serve(t, func(o *Options) {
-		o.WriteTimeout = time.Minute
+		o.WriteTimeout = 2 * hung // nothing ends by it
 		o.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/stalled" {
 				_, _ = w.Write(make([]byte, 10<<20)) // until the connection ends
@@ -189,7 +191,6 @@ func TestAStalledStreamStallsNoOther(t *testing.T) {
 		return got == 32<<10
 	})
 	for range 20 {
-		begun := time.Now()
 		stream, err := f.get("/events")
 		if err != nil {
 			t.Fatal(err)
@@ -201,9 +202,6 @@ func TestAStalledStreamStallsNoOther(t *testing.T) {
 			d, ok := fr.(*http2.DataFrame)
 			return ok && d.StreamID == stream && d.StreamEnded()
 		})
-		if took := time.Since(begun); took > 2*time.Second {
-			t.Errorf("a neighbour waits for %v", took)
-		}
 	}
 }
 
@@ -211,6 +209,7 @@ func TestAStalledStreamStallsNoOther(t *testing.T) {
 // once has no more at work than allowed, whatever it does, and others are served.
 func TestRapidReset(t *testing.T) {
 	var working, most, all atomic.Int32
+	cut := make(chan struct{})
 	s := serve(t, func(o *Options) {
 		o.MaxConcurrentStreams = 20
 		o.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -225,7 +224,7 @@ func TestRapidReset(t *testing.T) {
 					break
 				}
 			}
-			<-time.After(5 * time.Millisecond) // what an answer costs
+			<-cut // an answer costs more than to ask for it, on any machine
 			working.Add(-1)
 		})
 	})
@@ -241,27 +240,24 @@ func TestRapidReset(t *testing.T) {
 			}
 		}
 	}()
-	cut := make(chan struct{})
 	go func() {
-		_, _ = io.Copy(io.Discard, f.conn) // until it is closed
+		_, err := io.Copy(io.Discard, f.conn) // until it is closed
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Error("the connection wasn't cut")
+		}
 		close(cut)
 	}()
-	begun := time.Now()
-	if got := answered(t, dial(t, s, "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")); got != "200 well" || time.Since(begun) > 2*time.Second {
-		t.Errorf("another client: %q after %v", got, time.Since(begun))
+	if got := answered(t, dial(t, s, "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")); got != "200 well" {
+		t.Errorf("another client: %q", got)
 	}
 	sent := <-done
-	select {
-	case <-cut:
-	case <-time.After(20 * time.Second):
-		t.Error("the connection wasn't cut")
-	}
+	<-cut
 	f.conn.Close()
 	await(t, s, 0, 0)
 	if n := most.Load(); n > 20 {
 		t.Errorf("%d were at work at a time", n)
 	}
-	if n := all.Load(); n > 2000 {
+	if n := all.Load(); n > 100 {
 		t.Errorf("of %d requests %d reached the handler", sent, n)
 	}
 }

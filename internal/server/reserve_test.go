@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -88,7 +89,7 @@ func testShort(t *testing.T, way string) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { conn.Close() })
-		_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+		_ = conn.SetDeadline(time.Now().Add(hung))
 		if _, err := io.WriteString(conn, request); err != nil {
 			t.Fatal(err)
 		}
@@ -96,9 +97,8 @@ func testShort(t *testing.T, way string) {
 	}
 	wellAnd := func(streams string) {
 		t.Helper()
-		begun := time.Now()
-		if got := answered(t, send("GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")); got != "200 well" || time.Since(begun) > 5*time.Second {
-			t.Errorf("health: %q after %v", got, time.Since(begun))
+		if got := answered(t, send("GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")); got != "200 well" {
+			t.Errorf("health: %q", got)
 		}
 		if streams == "" {
 			return
@@ -117,8 +117,8 @@ func testShort(t *testing.T, way string) {
 		send("GET /hea")
 	}
 	wellAnd("503 descriptors\n")
-	if used, err := time.ParseDuration(c.ask("busy")); err != nil || used > 300*time.Millisecond {
-		t.Errorf("half a second of waiting costs %v of processor time (%v)", used, err)
+	if used, err := strconv.ParseFloat(c.ask("busy"), 64); err != nil || used > 0.6 {
+		t.Errorf("waiting costs %v of a processor (%v)", used, err)
 	}
 	if n := c.ask("shortages"); n == "0" {
 		t.Error("no shortage was counted: the test tests nothing")
@@ -147,7 +147,6 @@ func runShort(t *testing.T, way string) {
 		if way == "skimmed" {
 			o.Stream, o.StreamPath = o.Handler, "/events"
 		}
-		o.ReadHeaderTimeout = time.Minute
 		o.Lobby.Metrics, o.Reserve = meter, 4
 		o.Logger = slog.New(slog.DiscardHandler)
 	})
@@ -165,9 +164,9 @@ func runShort(t *testing.T, way string) {
 		case "release":
 			release()
 		case "busy":
-			before := processor(t)
+			before, began := processor(t), time.Now()
 			<-time.After(500 * time.Millisecond)
-			fmt.Println("child:", (processor(t) - before).Round(time.Millisecond))
+			fmt.Println("child:", (processor(t)-before).Seconds()/time.Since(began).Seconds())
 			continue
 		case "shortages":
 			fmt.Println("child:", testutil.ToFloat64(meter.Short))

@@ -76,7 +76,6 @@ func TestWhatIsSkimmed(t *testing.T) {
 		"no host":         {"GET /events HTTP/1.1\r\n\r\n", "400 "},
 		"close asked":     {"GET /events HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", "200 net/http"},
 		"body":            {"GET /events HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi", "200 net/http"},
-		"promised body":   {"GET /events HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n", "200 net/http"},
 		"chunked body":    {"GET /events HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "200 net/http"},
 		"expectation":     {"GET /events HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n\r\n", "200 net/http"},
 		"upgrade":         {"GET /events HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n", "200 net/http"},
@@ -101,9 +100,22 @@ func TestWhatIsSkimmed(t *testing.T) {
 	}
 }
 
+// A promised body is net/http's, which waits for it before it answers.
+func TestAPromisedBodyIsWaitedFor(t *testing.T) {
+	s := skimmer(t, nil)
+	c := dialConn(t, s, "GET /events HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n")
+	await(t, s, 1, 0)
+	if _, err := io.WriteString(c, "hi"); err != nil {
+		t.Fatal(err)
+	}
+	if got := answered(t, bufio.NewReader(c)); !strings.Contains(got, "200 net/http") {
+		t.Errorf("says %q", got)
+	}
+}
+
 // A request that comes in pieces is net/http's, with all of its pieces.
 func TestARequestInPieces(t *testing.T) {
-	s := skimmer(t, func(o *Options) { o.ReadHeaderTimeout = 20 * time.Second })
+	s := skimmer(t, nil)
 	const request = "GET /events HTTP/1.1\r\nHost: x\r\nLast-Event-ID: 5-0\r\nConnection: close\r\n\r\n"
 	for _, at := range []int{1, 3, 11, len(request) - 1} {
 		c := dialConn(t, s, request[:at])
@@ -118,7 +130,7 @@ func TestARequestInPieces(t *testing.T) {
 }
 
 func TestSilentConnectionsAreCut(t *testing.T) {
-	s := skimmer(t, nil)
+	s := skimmer(t, func(o *Options) { o.ReadHeaderTimeout = 300 * time.Millisecond })
 	for _, said := range []string{"", "GET /events HTTP/1.1\r\nHost:"} {
 		c := dialConn(t, s, said)
 		if _, err := io.ReadAll(c); err != nil {

@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -26,22 +25,15 @@ func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 // the clear.
 func TestTLS(t *testing.T) {
 	cert, roots := certificate(t)
-	s, err := Listen(Options{
-		Name: "device", Address: "127.0.0.1:0", ReadHeaderTimeout: time.Second, WriteTimeout: 5 * time.Second,
-		MaxHeaderBytes: 4 << 10, Lobby: roomy("device"), Logger: slog.New(slog.DiscardHandler),
-		TLS: &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12},
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	secured := func(o *Options) {
+		o.TLS = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
+		o.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.WriteString(w, "piece\n")
 			_ = http.NewResponseController(w).Flush()
 			<-r.Context().Done()
-		}),
-	})
-	if err != nil {
-		t.Fatal(err)
+		})
 	}
-	done := make(chan error, 1)
-	go func() { done <- s.Serve() }()
-	defer func() { s.Close(); <-done }()
+	s := serve(t, secured)
 	for _, want := range []string{"HTTP/1.1", "HTTP/2.0"} {
 		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: want == "HTTP/2.0"}
 		resp, err := (&http.Client{Transport: transport}).Get("https://" + s.Addr().String() + "/")
@@ -58,7 +50,8 @@ func TestTLS(t *testing.T) {
 	if resp := dial(t, s, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); !says(resp, "400 Bad Request") {
 		t.Error("a request in the clear isn't refused")
 	}
-	if _, err := io.ReadAll(dial(t, s, "\x16\x03\x01")); err != nil {
+	hasty := serve(t, func(o *Options) { secured(o); o.ReadHeaderTimeout = 300 * time.Millisecond })
+	if _, err := io.ReadAll(dial(t, hasty, "\x16\x03\x01")); err != nil {
 		t.Errorf("a slow handshake isn't cut: %v", err)
 	}
 	old := &tls.Config{RootCAs: roots, ServerName: "example.com", MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}
