@@ -1,6 +1,7 @@
 package dial
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,9 @@ const steps = 4
 // errNoHello: the device began otherwise.
 var errNoHello = errors.New("the device's first message isn't its hello")
 
+// errOlder: the device is another member's.
+var errOlder = errors.New("the device knows a newer owner than this member")
+
 // errRevoked: nobody may send to the device.
 var errRevoked = errors.New("the device is revoked")
 
@@ -34,8 +38,7 @@ func (s *socket) dial(l lease.Lease) (*call, Result, error) {
 	if e.opts.Revoked(s.device.ID) {
 		return nil, FailedOwner, errRevoked
 	}
-	if e.sockets.Add(1) > int64(e.opts.Sockets()) {
-		e.sockets.Add(-1)
+	if !e.takeSocket() {
 		return nil, FailedLimit, errFull
 	}
 	c, result, err := s.open(l)
@@ -59,7 +62,7 @@ func (s *socket) open(l lease.Lease) (*call, Result, error) {
 		return nil, FailedReach, withoutURL(err)
 	case err != nil && answer.StatusCode == http.StatusConflict:
 		s.holding.engine.outranked(s.holding.shard, answer.Header.Get(generationHeader))
-		return nil, FailedOlder, errors.New("the device knows a newer owner than this member")
+		return nil, FailedOlder, errOlder
 	case err != nil:
 		return nil, FailedAnswer, fmt.Errorf("the device answered %d, and doesn't begin a WebSocket: %w", answer.StatusCode, errors.Unwrap(err))
 	}
@@ -69,7 +72,11 @@ func (s *socket) open(l lease.Lease) (*call, Result, error) {
 		return nil, FailedAnswer, errors.New("the device began a WebSocket without the subprotocol " + Subprotocol)
 	}
 	ws.SetReadLimit(maxMessage)
-	if err := c.greet(l); err != nil {
+	err = c.greet(l)
+	switch {
+	case c.outranked(err):
+		return nil, FailedOlder, errOlder
+	case err != nil:
 		return nil, FailedHello, err
 	}
 	return c, Opened, nil
@@ -87,8 +94,9 @@ func (c *call) greet(l lease.Lease) error {
 	}
 	text := welcome(l, o.Member, s.device.Groups, o.Keepalive)
 	start, err := h.start(door.GroupsValue(s.device.Groups), func() (event.ID, bool, error) { return s.holding.kept(ctx, s.device.ID) })
+	err = cmp.Or(context.Cause(s.ctx), err) // what we wished for counts first
 	if err == nil {
-		err = c.ws.Write(ctx, websocket.MessageText, text)
+		err = c.welcome(text)
 	}
 	if err != nil {
 		c.part(err)
@@ -104,6 +112,14 @@ func (c *call) greet(l lease.Lease) error {
 		c.session.End(session.Revoked) // it was, while the dial was under way
 	}
 	return nil
+}
+
+// welcome answers the device's hello. A link that ends meanwhile doesn't cut it: the
+// device is to hear why it is left.
+func (c *call) welcome(text []byte) error {
+	ctx, cancel := context.WithTimeout(c.socket.cut, c.socket.holding.engine.opts.DialTimeout)
+	defer cancel()
+	return c.ws.Write(ctx, websocket.MessageText, text)
 }
 
 // hear reads the device's first message, which has to be its hello.

@@ -27,7 +27,7 @@ func TestWhatADeviceCosts(t *testing.T) {
 	if each > 1100 {
 		t.Errorf("%d bytes a device, allowed are 1100", each)
 	}
-	if n := runtime.NumGoroutine() - goroutines; n > 3 {
+	if n := runtime.NumGoroutine() - goroutines; n > devices/100 {
 		t.Errorf("%d goroutines more", n)
 	}
 }

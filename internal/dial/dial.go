@@ -96,9 +96,10 @@ type Engine struct {
 	// Set at construction.
 	opts    Options
 	pace    *pacer
-	queue   *queue       // of what has something to post
-	sockets atomic.Int64 // WebSockets that are open or being opened
-	unsure  atomic.Bool  // positions couldn't be read when that was last tried
+	queue   *queue        // of what has something to post
+	grace   time.Duration // how long a link may take to end in order
+	sockets atomic.Int64  // WebSockets that are open or being opened
+	unsure  atomic.Bool   // positions couldn't be read when that was last tried
 
 	mu   sync.Mutex
 	held []*holding // by shard; nil: it isn't ours
@@ -113,7 +114,7 @@ func New(o Options) *Engine {
 		o.Session.MaxPending = func() int { return postPending }
 	}
 	o.Session.Goodbye = func() time.Duration { return o.Backoff.Delay(0) }
-	e := &Engine{opts: o, held: make([]*holding, o.Shards), pace: newPacer(o.Rate)}
+	e := &Engine{opts: o, held: make([]*holding, o.Shards), pace: newPacer(o.Rate), grace: grace}
 	e.queue = newQueue(o.InFlight)
 	return e
 }
@@ -223,6 +224,19 @@ func (e *Engine) Changed(c inventory.Change) {
 
 // Sockets is how many WebSockets are open, or being opened.
 func (e *Engine) Sockets() int { return int(e.sockets.Load()) }
+
+// takeSocket counts one more WebSocket, unless there are as many as may be.
+func (e *Engine) takeSocket() bool {
+	for {
+		n := e.sockets.Load()
+		if n >= int64(e.opts.Sockets()) {
+			return false
+		}
+		if e.sockets.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
 
 // outranked hears of the generation that a device knows, if it says so.
 func (e *Engine) outranked(shard int, text string) {

@@ -169,7 +169,7 @@ func (h *holding) link(id string) *entry {
 
 // drop ends the link of a device that the inventory doesn't know as it was.
 func (h *holding) drop(id string, old *entry) {
-	ctx, cancel := context.WithTimeout(h.ctx, grace)
+	ctx, cancel := context.WithTimeout(h.ctx, h.engine.grace)
 	defer cancel()
 	old.end(ctx, Unlisted)
 	h.mu.Lock()
@@ -226,14 +226,14 @@ const grace = time.Second
 func (h *holding) end(ctx context.Context) {
 	h.cancel()
 	h.done.Wait()
-	soon, cancel := context.WithTimeout(ctx, grace)
+	soon, cancel := context.WithTimeout(ctx, h.engine.grace)
 	defer cancel()
 	var ending sync.WaitGroup
 	for _, l := range h.all() {
 		ending.Go(func() { l.end(soon, Moved) })
 	}
 	ending.Wait()
-	last, cancel := context.WithTimeout(ctx, grace) // with Redis away it would take its time for each shard
+	last, cancel := context.WithTimeout(ctx, h.engine.grace) // with Redis away it would take its time for each shard
 	defer cancel()
 	h.keep(last)
 }

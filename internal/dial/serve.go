@@ -54,10 +54,19 @@ func (c *call) serve() End {
 	stop(nil)
 	reader.Wait()
 	c.pinging.Wait()
-	if closed, ok := errors.AsType[websocket.CloseError](err); ok && closed.Code == overrun {
-		c.socket.holding.engine.outranked(c.socket.holding.shard, closed.Reason)
-	}
+	c.outranked(err)
 	return endOf(err)
+}
+
+// outranked reports whether the device has ended the call because it knows a newer
+// owner, and passes on which.
+func (c *call) outranked(err error) bool {
+	closed, ok := errors.AsType[websocket.CloseError](err)
+	if !ok || closed.Code != overrun {
+		return false
+	}
+	c.socket.holding.engine.outranked(c.socket.holding.shard, closed.Reason)
+	return true
 }
 
 // drive is the loop of a call.
@@ -201,7 +210,7 @@ func (c *call) part(why error) {
 		_ = c.ws.CloseNow() // there is nobody to take leave of
 		return
 	}
-	soon, cancel := context.WithTimeout(c.socket.cut, grace)
+	soon, cancel := context.WithTimeout(c.socket.cut, c.socket.holding.engine.grace)
 	defer cancel()
 	if c.reading == nil { // somebody has to hear the device's goodbye
 		c.ws.CloseRead(soon)
