@@ -159,10 +159,10 @@ func (k *keeping) leases() {
 func (k *keeping) expiry() {
 	a, b := claimant("a", "1"), claimant("b", "2")
 	a.TTL = shortTTL
+	began := time.Now()
 	taken := k.ask(a, eventlog.LeaseTake, 0, 0)
 	k.want("taken", taken, "a", true)
 	var next eventlog.LeaseState
-	began := time.Now()
 	testkit.Eventually(k, "the lease runs out", func() bool {
 		next = k.ask(b, eventlog.LeaseTake, 0, 0)
 		return next.Mine
