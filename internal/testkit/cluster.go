@@ -50,7 +50,7 @@ func StartCluster(tb testing.TB, masters, replicas int, opts ...RedisOption) *Cl
 		r.AwaitLink("up")
 	}
 	c.AwaitWell()
-	c.nodeTimeout("2000")
+	c.Hasty()
 	return c
 }
 
@@ -66,6 +66,12 @@ func (c *Cluster) Calm() *Cluster {
 	c.tb.Helper()
 	c.nodeTimeout("30000")
 	return c
+}
+
+// Hasty takes Calm back.
+func (c *Cluster) Hasty() {
+	c.tb.Helper()
+	c.nodeTimeout("2000")
 }
 
 func (c *Cluster) nodeTimeout(ms string) {

@@ -45,7 +45,7 @@ func StartPair(tb testing.TB, opts ...RedisOption) *Pair {
 			return master["num-slaves"] == "1" && master["num-other-sentinels"] == "2"
 		})
 	}
-	p.downAfter("1000")
+	p.Hasty()
 	return p
 }
 
@@ -55,6 +55,12 @@ func (p *Pair) Calm() *Pair {
 	p.tb.Helper()
 	p.downAfter("30000")
 	return p
+}
+
+// Hasty takes Calm back.
+func (p *Pair) Hasty() {
+	p.tb.Helper()
+	p.downAfter("1000")
 }
 
 func (p *Pair) downAfter(ms string) {

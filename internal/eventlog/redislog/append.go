@@ -175,7 +175,7 @@ func (p *pipe) finish(ctx context.Context) {
 		p.node.take(reply, t)
 		if lacking && reply.Error() == nil {
 			clear(t.result.IDs)
-			t.result.Err = cmp.Or(t.result.Err, notReplicated(p.node.replicas))
+			t.result.Err = cmp.Or(t.result.Err, p.node.notReplicated())
 		}
 		for _, id := range t.result.IDs {
 			t.shard.acked.raise(id, conn)

@@ -44,10 +44,11 @@ func TestBoard(t *testing.T) {
 				o.Prefix = "primary-board" // which that user may
 				all[i] = open(t, o)
 			}
-			post(t, all[0], "a", "1 2", 300*time.Millisecond)
+			post(t, all[0], "a", "1 2", time.Minute)
 			if diff := cmp.Diff(map[string]string{"a": "1 2", "b": ""}, post(t, all[1], "b", "", time.Minute)); diff != "" {
 				t.Error(diff)
 			}
+			post(t, all[0], "a", "1 2", 50*time.Millisecond)
 			testkit.Eventually(t, "a's time is up", func() bool {
 				return maps.Equal(post(t, all[1], "b", "3 4", time.Minute), map[string]string{"b": "3 4"})
 			})

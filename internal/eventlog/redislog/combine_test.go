@@ -113,7 +113,7 @@ func TestWhoDoesTheRoundGivesUpInTime(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, nil)
+			r := newRig(t, func(o *Options) { o.CallTimeout = time.Minute })
 			r.app("a")
 			r.redis.Stop()
 			ctx, cancel := give(t.Context())
@@ -150,7 +150,7 @@ func TestALostConnectionIsNoticedBeforeItIsUsed(t *testing.T) {
 }
 
 func TestCloseEndsARound(t *testing.T) {
-	r := newRig(t, nil)
+	r := newRig(t, func(o *Options) { o.CallTimeout = time.Minute })
 	r.app("a")
 	r.redis.Stop()
 	defer r.redis.Cont()

@@ -164,7 +164,7 @@ func TestPrimaryEmptiesItsReplica(t *testing.T) {
 	r := newRig(t, func(o *Options) { o.Failover = Evidence })
 	replica := r.replica()
 	opts := r.opts
-	opts.Replicas = 1
+	opts.Replicas, opts.replicaWait = 1, opts.CallTimeout
 	r.Log = open(t, opts)
 	lost, founded := r.app("a"), r.state().Founded
 	if !replica.Holds(stream0, lost.String()) {
@@ -345,6 +345,7 @@ func TestReplacedServerGoesOn(t *testing.T) {
 			}
 			told := report(first)
 			after.want("a device that was told", told, "a", "")
+			r.eventually(func() bool { return uint64(time.Now().UnixMilli()) > told.Ms })  // likewise, see below
 			later := r.app("a")                                                            // by a gateway that is late
 			r.eventually(func() bool { return uint64(time.Now().UnixMilli()) > later.Ms }) // or the next one may have its ID
 			next := after.app("b")

@@ -116,7 +116,7 @@ func before(id event.ID) event.ID {
 // TestManyDueAtOnce: two gateways come back to 140,000 entries that are due at
 // once, while somebody publishes. By the server's own watch no call takes long.
 func TestManyDueAtOnce(t *testing.T) {
-	r := newRig(t, shortWindow, testkit.RedisConfig("slowlog-log-slower-than 50000", "slowlog-max-len 1000"))
+	r := newRig(t, shortWindow, testkit.RedisConfig("slowlog-log-slower-than 400000", "slowlog-max-len 1000"))
 	const n = 140_000
 	h := r.stock(n, 5000)
 	other := open(t, r.opts)
@@ -150,13 +150,15 @@ func TestManyDueAtOnce(t *testing.T) {
 	if sum.Removed != n || sum.Foreign != 0 {
 		t.Errorf("%d entries were removed, %d of them by nobody that we know; want %d", sum.Removed, sum.Foreign, n)
 	}
-	// A machine that does other work may rob the server of its time slice in the
-	// midst of a call, which takes 12 ms at most by itself.
+	// By itself a call takes 12 ms at most here, and would take over a second if it
+	// did everything that is due. A machine that does other work may rob the
+	// server of its time slice in the midst of a call; one that is another's guest
+	// doesn't see all of that.
 	slow, robbed := r.redis.Do("SLOWLOG", "GET", "-1").([]any), r.robbed()-before
-	if len(slow) > 2+int(robbed/(35*time.Millisecond)) {
-		t.Errorf("%d calls took over 50 ms, and the server waited for a processor for %v only; the last: %.300v", len(slow), robbed, slow[0])
+	if len(slow) > 2+int(robbed/(300*time.Millisecond)) {
+		t.Errorf("%d calls took over 400 ms, and the server waited for a processor for %v only; the last: %.300v", len(slow), robbed, slow[0])
 	}
-	t.Logf("swept in %v; the worst of the publisher's calls took %v; %d calls over 50 ms, %v waiting for a processor; scripts: %s",
+	t.Logf("swept in %v; the worst of the publisher's calls took %v; %d calls over 400 ms, %v waiting for a processor; scripts: %s",
 		took, worst, len(slow), robbed, r.redis.Info("commandstats", "cmdstat_evalsha"))
 	if st := r.state(); st.Since != st.Founded {
 		t.Errorf("the notes are complete only from %s; state %+v", st.Since, st)
@@ -186,34 +188,43 @@ func (r *rig) tryAt(shard int, device string) eventlog.Result {
 	}})[0]
 }
 
+// trimming adds entries for ten devices in turn, as producers do that trim as they
+// add: to about or exactly twenty, or up to the ID of the twentieth before.
+const trimming = `local ids = {}
+for i = 0, ARGV[1] - 1 do
+  local bound = ARGV[4]
+  if ARGV[2] == 'MINID' then bound = ids[#ids - 19] or '0-0' end
+  ids[#ids + 1] = redis.call('XADD', KEYS[1], ARGV[2], ARGV[3], bound, '*', 'dev', 'd' .. ((ARGV[5] + i) % 10), 'type', 't', 'payload', 'p')
+end
+return ids`
+
 // TestProducersThatTrim: raw producers trim as they add, while two gateways
 // sweep. Whoever misses something is told, and who stands at an entry that is
 // held is not.
 func TestProducersThatTrim(t *testing.T) {
-	minID := func(all []event.ID) []string { return []string{"MINID", "=", all[max(0, len(all)-20)].String()} }
-	for name, trim := range map[string]func(all []event.ID) []string{
-		"MAXLEN":        func([]event.ID) []string { return []string{"MAXLEN", "=", "20"} },
-		"MAXLEN, about": func([]event.ID) []string { return []string{"MAXLEN", "~", "20"} },
-		"MINID":         minID,
+	for name, c := range map[string]struct {
+		trim, how string
+		burst     int // how many come at once: however fast the sweep is, some of them are trimmed
+	}{
+		"MAXLEN":        {"MAXLEN", "=", 30},
+		"MAXLEN, about": {"MAXLEN", "~", 150}, // a node of the stream has a hundred
+		"MINID":         {"MINID", "=", 30},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, func(o *Options) {
-				o.Window = 50 * time.Millisecond
-				if name == "MAXLEN, about" { // leaves a hundred, which the sweep mustn't be faster with
-					o.Window = 2 * time.Second
-				}
-			})
+			r := newRig(t, func(o *Options) { o.Window = 50 * time.Millisecond })
 			stop := r.sweepers(r.Log, open(t, r.opts))
 			all := []event.ID{r.app("d0")}
-			for i := 1; i < 600; i++ {
-				add := append([]string{"XADD", stream0}, trim(all)...)
-				reply := r.redis.Do(append(add, "*", "dev", fmt.Sprint("d", i%10), "type", "t", "payload", "p")...)
-				id, err := event.ParseID(reply.(string))
-				if err != nil {
-					t.Fatal(err)
+			for len(all) <= 600 {
+				reply := r.redis.Do("EVAL", trimming, "1", stream0, strconv.Itoa(c.burst), c.trim, c.how, "20", strconv.Itoa(len(all)))
+				for _, text := range reply.([]any) {
+					id, err := event.ParseID(text.(string))
+					if err != nil {
+						t.Fatal(err)
+					}
+					all = append(all, id)
 				}
-				all = append(all, id)
+				<-time.After(time.Duration(c.burst) * 300 * time.Microsecond) // in which the sweep does its part
 			}
 			if sum := stop(); sum.Foreign == 0 {
 				t.Fatal("no removal was found that isn't our own")
@@ -380,7 +391,6 @@ func TestFullMemoryUnderFire(t *testing.T) {
 	for _, id := range r.fill() {
 		r.want("held or noted", id, "nobody", "")
 	}
-	stop := r.sweepers(r.Log, open(t, r.opts))
 	var refused, stood atomic.Int64
 	var mu sync.Mutex
 	last := make(map[string]event.ID)
@@ -388,11 +398,12 @@ func TestFullMemoryUnderFire(t *testing.T) {
 	for p := range 4 {
 		publishers.Go(func() {
 			payload := strings.Repeat("x", 32<<10)
-			for i := range 150 {
+			for i := 0; i < 100; {
 				device := fmt.Sprint("p", p, "-", i%5)
 				res := r.Append(context.Background(), []eventlog.Append{{Events: []event.Event{{Target: device, Type: "t", Payload: payload}}}})[0]
 				switch {
 				case res.Err == nil:
+					i++
 					stood.Add(1)
 					mu.Lock()
 					last[device] = res.IDs[0]
@@ -402,10 +413,13 @@ func TestFullMemoryUnderFire(t *testing.T) {
 					<-time.After(time.Millisecond)
 				default:
 					t.Errorf("Append: %+v", res)
+					return
 				}
 			}
 		})
 	}
+	r.eventually(func() bool { return refused.Load() > 0 })
+	stop := r.sweepers(r.Log, open(t, r.opts))
 	publishers.Wait()
 	head := r.state().Head
 	r.eventually(func() bool { return !r.state().Swept.Less(head) })
@@ -413,9 +427,6 @@ func TestFullMemoryUnderFire(t *testing.T) {
 		t.Errorf("%+v", sum)
 	}
 	t.Logf("%d appends were refused, %d stood", refused.Load(), stood.Load())
-	if refused.Load() == 0 || stood.Load() == 0 {
-		t.Error("memory was never full, or always")
-	}
 	if st := r.state(); st.Since != founded {
 		t.Errorf("the notes are complete only from %s", st.Since)
 	}

@@ -210,8 +210,8 @@ func TestLeastUserEverywhere(t *testing.T) {
 	testkit.Certificates(t, dir)
 	server := []testkit.RedisOption{testkit.RedisTLSFrom(dir), testkit.RedisUser("gateway", "s3cret", everywhereRules)}
 	for name, start := range map[string]func(*testing.T) string{
-		"sentinel": func(t *testing.T) string { return testkit.StartPair(t, server...).URL() },
-		"cluster":  func(t *testing.T) string { return testkit.StartCluster(t, 3, 1, server...).URL() },
+		"sentinel": func(t *testing.T) string { return testkit.StartPair(t, server...).Calm().URL() },
+		"cluster":  func(t *testing.T) string { return testkit.StartCluster(t, 3, 1, server...).Calm().URL() },
 		"list": func(t *testing.T) string {
 			return testkit.StartRedis(t, server...).URL() + "," + testkit.StartRedis(t, server...).URL()
 		},
@@ -222,7 +222,7 @@ func TestLeastUserEverywhere(t *testing.T) {
 			opts.TLS.CA = filepath.Join(dir, "ca.pem")
 			opts.Window, opts.SweepStep = 20*time.Millisecond, 2*time.Millisecond
 			if name != "list" {
-				opts.Replicas, opts.ReadReplica = 1, true
+				opts.Replicas, opts.ReadReplica, opts.replicaWait = 1, true, opts.CallTimeout
 			}
 			l := open(t, opts)
 			for shard := range l.Shards() {

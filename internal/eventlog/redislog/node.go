@@ -33,6 +33,7 @@ type node struct {
 	addr     string        // of target
 	limit    time.Duration // of a call whose context has none
 	replicas int           // that must have what is stored; 0: nobody waits for them
+	patience time.Duration // with them
 	metrics  *Metrics
 	logger   *slog.Logger
 	appends  *combiner       // nil until openAppends
@@ -51,7 +52,7 @@ type node struct {
 // newNode makes the client, which connects when it is first used, and anew for
 // each command while the server is away.
 func newNode(t target, opts *Options) *node {
-	n := &node{target: t, addr: t.addr, limit: opts.CallTimeout, replicas: opts.Replicas, metrics: opts.Metrics, logger: opts.Logger}
+	n := &node{target: t, addr: t.addr, limit: opts.CallTimeout, replicas: opts.Replicas, patience: opts.replicaWait, metrics: opts.Metrics, logger: opts.Logger}
 	n.base, n.stop = context.WithCancelCause(context.Background())
 	n.option = rueidis.ClientOption{
 		InitAddress: []string{t.addr},

@@ -29,6 +29,7 @@ func newWide(t *testing.T) *wide {
 	w := &wide{T: t, redis: r, proxy: testkit.StartProxy(t, r.Addr()), after: make([]event.ID, 64), read: make([]int, 64), turns: make([]int, 64)}
 	opts := testOptions(t, r)
 	opts.URL, opts.Shards, opts.BlockTime = "redis://"+w.proxy.Addr(), 64, 200*time.Millisecond
+	opts.CallTimeout = 2 * time.Minute
 	w.Log = open(t, opts)
 	found, err := w.Inspect(t.Context(), 0, make([]event.ID, 64))
 	if err != nil {

@@ -52,8 +52,9 @@ type Options struct {
 	Logger        *slog.Logger
 	Metrics       *Metrics // from NewMetrics
 
-	notesKept time.Duration // eventlog.NotesKept; a test can't wait for a week
-	format    int           // formatVersion; a test plays the gateways of the next one
+	notesKept   time.Duration // eventlog.NotesKept; a test can't wait for a week
+	format      int           // formatVersion; a test plays the gateways of the next one
+	replicaWait time.Duration // replicaWait; on a busy machine a test may have to give more
 }
 
 // TLSFiles are PEM files. An empty name means: the system's authorities, no
@@ -74,6 +75,7 @@ func (o *Options) fill() error {
 	setDefault(&o.BlockTime, 2*time.Second)
 	setDefault(&o.notesKept, eventlog.NotesKept)
 	setDefault(&o.format, formatVersion)
+	setDefault(&o.replicaWait, replicaWait)
 	if o.MaxEventBytes == nil {
 		o.MaxEventBytes = func() int { return 0 }
 	}

@@ -249,7 +249,7 @@ const (
 // wait is the command that waits for the replicas to have what was stored
 // before it on the same connection.
 func (n *node) wait(ctx context.Context) rueidis.Completed {
-	most := replicaWait
+	most := n.patience
 	if deadline, ok := ctx.Deadline(); ok {
 		most = max(min(most, time.Until(deadline)-replicaSlack), time.Millisecond) // 0 would be for ever
 	}
@@ -270,11 +270,11 @@ func (n *node) store(ctx context.Context, call callName, cmds ...rueidis.Complet
 	}
 	last := len(cmds)
 	if stored(results[:last]) && replicasOf(results[last]) < n.replicas {
-		return nil, notReplicated(n.replicas)
+		return nil, n.notReplicated()
 	}
 	return results[:last], nil
 }
 
-func notReplicated(want int) error {
-	return fmt.Errorf("%w: fewer than %s of them confirmed within %v", eventlog.ErrNotReplicated, strconv.Itoa(want), replicaWait)
+func (n *node) notReplicated() error {
+	return fmt.Errorf("%w: fewer than %s of them confirmed within %v", eventlog.ErrNotReplicated, strconv.Itoa(n.replicas), n.patience)
 }

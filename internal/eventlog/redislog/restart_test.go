@@ -247,7 +247,7 @@ func TestFrozenServer(t *testing.T) {
 			t.Errorf("%s on a frozen server took %v, allowed are %v", what, took, most)
 		}
 	}
-	const slack = time.Second
+	const slack = 20 * time.Second // for a busy machine
 	within("Read", r.opts.BlockTime+r.opts.CallTimeout+slack, func() error {
 		_, err := r.Read(context.Background(), 0, positions)
 		return err
@@ -279,7 +279,7 @@ func TestFrozenServer(t *testing.T) {
 
 // Close ends what waits, at once.
 func TestCloseWhileFrozen(t *testing.T) {
-	r := newRig(t, nil)
+	r := newRig(t, func(o *Options) { o.CallTimeout = time.Minute })
 	r.redis.Stop()
 	answered := make(chan error, 2)
 	go func() {
@@ -296,7 +296,7 @@ func TestCloseWhileFrozen(t *testing.T) {
 			t.Errorf("a call that Close ended answers %v", err)
 		}
 	}
-	if took := time.Since(began); took > 8*time.Second {
+	if took := time.Since(began); took > r.opts.CallTimeout/2 {
 		t.Errorf("Close took %v", took)
 	}
 	r.redis.Cont()

@@ -167,7 +167,7 @@ func (p *pursuit) whole() {
 
 func TestSlotMovesUnderFire(t *testing.T) {
 	t.Parallel()
-	c := testkit.StartCluster(t, 3, 1)
+	c := testkit.StartCluster(t, 3, 1).Calm()
 	opts := optionsAt(t, c.URL())
 	opts.Groups, opts.Shards = 1, 4
 	l := open(t, opts)
@@ -202,22 +202,23 @@ func TestFailoverUnderFire(t *testing.T) {
 		url      string
 		primary  func() *testkit.Redis
 		failover func()
+		hasty    func()
 	}
 	for name, start := range map[string]func(*testing.T) servers{
 		"sentinel": func(t *testing.T) servers {
-			p := testkit.StartPair(t)
-			return servers{p.URL(), p.Primary, p.Failover}
+			p := testkit.StartPair(t).Calm()
+			return servers{p.URL(), p.Primary, p.Failover, p.Hasty}
 		},
 		"cluster": func(t *testing.T) servers {
-			c := testkit.StartCluster(t, 3, 1)
+			c := testkit.StartCluster(t, 3, 1).Calm()
 			primary := func() *testkit.Redis { return c.MasterOf(slotOf("{" + tagsOf(1)[0] + "}")) }
-			return servers{c.URL(), primary, func() { c.Failover(c.ReplicaOf(primary())) }}
+			return servers{c.URL(), primary, func() { c.Failover(c.ReplicaOf(primary())) }, c.Hasty}
 		},
 	} {
 		for how, fault := range map[string]func(servers){
 			"manual": func(s servers) { s.failover() },
-			"killed": func(s servers) { s.primary().Kill9() },
-			"frozen": func(s servers) { s.primary().Stop() },
+			"killed": func(s servers) { s.hasty(); s.primary().Kill9() },
+			"frozen": func(s servers) { s.hasty(); s.primary().Stop() },
 		} {
 			t.Run(name+"/"+how, func(t *testing.T) {
 				t.Parallel()
@@ -281,7 +282,7 @@ func TestListGuard(t *testing.T) {
 
 func TestClusterGuard(t *testing.T) {
 	t.Parallel()
-	c := testkit.StartCluster(t, 3, 0)
+	c := testkit.StartCluster(t, 3, 0).Calm()
 	opts := optionsAt(t, c.URL())
 	opts.Shards, opts.Groups = 8, 4
 	open(t, opts)
