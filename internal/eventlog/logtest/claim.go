@@ -70,7 +70,7 @@ func claimExpires(r *rig) {
 	r.claim(0, "another", time.Hour)
 	r.eventually("the name is free again", func() bool {
 		r.sweep(0)
-		return r.claim(0, "ticket", ttl)
+		return r.claim(0, "ticket", time.Hour)
 	})
 	if took := time.Since(began); r.Advance == nil && took < ttl {
 		r.Errorf("the name was free after %v, before its time of %v", took, ttl)

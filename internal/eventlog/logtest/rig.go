@@ -10,8 +10,9 @@ import (
 	"downlink/internal/eventlog"
 )
 
-// patience bounds every wait of a case; a log that needs longer hangs.
-const patience = 20 * time.Second
+// patience bounds every wait of a case; a log that needs longer hangs, however
+// busy the machine is.
+const patience = time.Minute
 
 // A rig is a fresh log with the record of every shard founded, as a gateway
 // does before it serves, and the short words that the cases are written in.

@@ -1,6 +1,7 @@
 package redislog
 
 import (
+	"math"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -139,7 +140,11 @@ func TestDecodingAllocatesOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	sizes := newSizer()
-	if n := testing.AllocsPerRun(100, func() { _, _, err = entries(reply, 1000, sizes) }); n > 1 || err != nil {
+	n := math.Inf(1)
+	for range 5 { // the fewest: what the client does in the background counts too
+		n = min(n, testing.AllocsPerRun(50, func() { _, _, err = entries(reply, 1000, sizes) }))
+	}
+	if n > 1 || err != nil {
 		t.Errorf("%v allocations for 50 entries, %v", n, err)
 	}
 }
