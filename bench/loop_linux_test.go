@@ -66,12 +66,12 @@ func mustAddr(t *testing.T) string {
 // dialRepeatedly connects as soon as somebody listens.
 func dialRepeatedly(t *testing.T, addr string) net.Conn {
 	t.Helper()
-	patience := time.After(10 * time.Second)
+	patience := time.After(time.Minute)
 	for {
 		conn, err := net.DialTimeout("tcp", addr, time.Second)
 		if err == nil {
 			t.Cleanup(func() { _ = conn.Close() })
-			if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+			if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 				t.Fatal(err)
 			}
 			return conn

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -18,8 +19,8 @@ import (
 
 // Times that a server may take to come up, and to go after SIGTERM.
 const (
-	startLimit = 20 * time.Second
-	stopLimit  = 15 * time.Second
+	startLimit = time.Minute
+	stopLimit  = 30 * time.Second
 )
 
 // A lab is where one contender runs for one round: a directory and processes.
@@ -191,11 +192,16 @@ func answers(url string) func() error {
 
 // freeAddr is a loopback address that nobody listens on at the moment.
 func freeAddr() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
+	for tries := 0; ; tries++ {
+		// Below those that systems give away: nobody takes it by accident meanwhile.
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(30_000+rand.IntN(2_000)))) //nolint:gosec // no secret
+		if err == nil {
+			return l.Addr().String(), l.Close()
+		}
+		if tries == 100 {
+			return "", err
+		}
 	}
-	return l.Addr().String(), l.Close()
 }
 
 func portOf(addr string) string {

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func openLab(t *testing.T) *lab {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	l, err := newLab(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +63,7 @@ func TestNothingStaysBehind(t *testing.T) {
 	if err := l.end(); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(5 * time.Second); ; {
+	for deadline := time.Now().Add(time.Minute); ; {
 		if _, _, alive := statOf(pid); !alive {
 			break
 		}

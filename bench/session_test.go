@@ -85,7 +85,7 @@ func TestInterrupted(t *testing.T) {
 	if err == nil {
 		t.Error("an interrupted run gave a result")
 	}
-	if took := time.Since(began); took > 10*time.Second {
+	if took := time.Since(began); took > 30*time.Second { // what was started would go on for 60
 		t.Errorf("ending took %v", took)
 	}
 	for _, p := range started.procs {
