@@ -90,6 +90,9 @@ type line struct {
 	Report *players.Report `json:"report,omitempty"`
 }
 
+// arrival is how long what was published in the end may take to arrive.
+const arrival = 20 * time.Second
+
 func crowd(ctx context.Context, text string) error {
 	var t task
 	if err := json.Unmarshal([]byte(text), &t); err != nil {
@@ -97,7 +100,7 @@ func crowd(ctx context.Context, text string) error {
 	}
 	out := json.NewEncoder(os.Stdout)
 	report, err := players.Run(ctx, players.Options{
-		Load: t.Load, Game: t.Game, Begin: time.UnixMilli(t.Begin), First: t.First, Count: t.Count, Patience: patience,
+		Load: t.Load, Game: t.Game, Begin: time.UnixMilli(t.Begin), First: t.First, Count: t.Count, Patience: arrival,
 		Each: func(s players.Second) { _ = out.Encode(line{Second: &s}) }, // who started it reads, or has ended
 	})
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -76,8 +77,8 @@ func TestSmallHunt(t *testing.T) {
 				t.Fatal(err)
 			}
 			check(t, s, players)
-			if throttled := s.Throttled > 0; throttled != (kind == capped) {
-				t.Errorf("%d players were refused a stream", s.Throttled)
+			if kind == capped && s.Throttled == 0 {
+				t.Error("nobody was refused a stream")
 			}
 		})
 	}
@@ -110,10 +111,13 @@ func check(t *testing.T, s *summary, players int) {
 	if last.Waiting+last.Playing > players {
 		t.Errorf("%d wait and %d play, of %d there are", last.Waiting, last.Playing, players)
 	}
-	if last.Streams == 0 || last.Second.Streams == 0 || s.Solved == 0 || s.Drops == 0 || s.Board < 0 || last.Memory <= 0 || last.Outbox < 0 {
-		t.Errorf("not measured: %+v", last)
+	whole := func(one sample) bool { // a busy machine may have missed some of it in another second
+		return one.Streams > 0 && one.Second.Streams > 0 && one.Memory > 0 && one.Outbox >= 0 && (s.Kind != governed || one.Admitted > 0)
 	}
-	if s.Kind == governed && (last.Admitted == 0 || s.Ask == 0) {
-		t.Errorf("the governor wasn't asked: %+v", last)
+	if !slices.ContainsFunc(s.Samples, whole) || s.Solved == 0 || s.Drops == 0 || s.Board < 0 {
+		t.Errorf("not measured: %+v", s.Samples)
+	}
+	if s.Kind == governed && s.Ask == 0 {
+		t.Error("the governor wasn't asked")
 	}
 }

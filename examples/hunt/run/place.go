@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	mathrand "math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -102,15 +103,19 @@ func (p *place) startRedis(ctx context.Context, h hunt) error {
 	})
 }
 
-// freePort is one that nobody has; somebody may take it before Redis does, and
-// then the run fails at once.
+// freePort is one that nobody has, and below those that systems give away: nobody
+// takes it by accident before Redis does.
 func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
+	for tries := 0; ; tries++ {
+		port := 30_000 + mathrand.IntN(2_000) //nolint:gosec // no secret
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err == nil {
+			return port, l.Close()
+		}
+		if tries == 100 {
+			return 0, err
+		}
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
 func (p *place) startGateway(ctx context.Context, o options, h hunt, secret string) error {

@@ -48,9 +48,8 @@ func start(name, path string, args []string, read func(line string)) (*process, 
 	return p, nil
 }
 
-// patience is how long a process may take to begin or to end, and what was published
-// in the end to arrive.
-const patience = 20 * time.Second
+// patience is how long a process may take to begin or to end.
+const patience = time.Minute
 
 // await waits until something has come true that the process is to bring about.
 func (p *process) await(ctx context.Context, what string, done func() bool) error {
