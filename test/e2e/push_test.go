@@ -34,22 +34,28 @@ func TestPush(t *testing.T) {
 	p := startPushing(t)
 	everybody := func(int) bool { return true }
 	onlyHealthy := func(i int) bool { return temperOf(i) == healthy }
-	var alone, beside []time.Duration
-	for range p.rounds { // in turns, so that what the machine does meanwhile touches both
-		alone = append(alone, p.phase(onlyHealthy, nil)...)
-		beside = append(beside, p.phase(everybody, nil)...)
-	}
-	p.phase(everybody, p.gateways[0].Kill9)
-	p.judge()
 	share := 99
 	if !*pushFull {
 		share = 50 // of so few pushes, beside other tests, the slowest says nothing
 	}
-	a, b := within(share, alone), within(share, beside)
-	t.Logf("healthy devices: %d %% within %v alone (%d pushes), within %v beside dead and slow ones (%d)", share, a, len(alone), b, len(beside))
-	if most := a*2 + 500*time.Millisecond; b > most {
-		t.Errorf("healthy devices wait for others: %d %% within %v alone, within %v beside them", share, a, b)
+	for try := 1; ; try++ { // a machine that is busy for a moment; who waits for others does so each time
+		var alone, beside []time.Duration
+		for range p.rounds { // in turns, so that what the machine does meanwhile touches both
+			alone = append(alone, p.phase(onlyHealthy, nil)...)
+			beside = append(beside, p.phase(everybody, nil)...)
+		}
+		a, b := within(share, alone), within(share, beside)
+		t.Logf("healthy devices: %d %% within %v alone (%d pushes), within %v beside dead and slow ones (%d)", share, a, len(alone), b, len(beside))
+		if b <= a*2+500*time.Millisecond {
+			break
+		}
+		if try == 5 {
+			t.Errorf("healthy devices wait for others: %d %% within %v alone, within %v beside them", share, a, b)
+			break
+		}
 	}
+	p.phase(everybody, p.gateways[0].Kill9)
+	p.judge()
 }
 
 // A pushing is producers, gateways and devices.

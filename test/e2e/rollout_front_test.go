@@ -21,7 +21,8 @@ import (
 type berth struct{ Name, Device, Backend string }
 
 // A front is HAProxy before some berths. Like deploy/compose/haproxy.cfg it asks
-// /readyz, and sends nobody to who isn't ready; it looks more often.
+// /readyz, and sends nobody to who isn't ready; it looks more often, and takes nobody
+// who is slow to answer for one who isn't there.
 type front struct {
 	tb              testing.TB
 	Devices, Events string // addresses for devices and publishers
@@ -39,7 +40,8 @@ defaults
     timeout connect 2s
     timeout client 1h
     timeout server 1m
-    timeout http-request 10s
+    timeout http-request 1m
+    timeout check 1m
     retries 2
     option redispatch
     option httpchk GET /readyz

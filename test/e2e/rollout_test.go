@@ -87,6 +87,9 @@ func (v *voyages) all() bool {
 	return v.here == len(v.devices)
 }
 
+// drainWait is for how long a gateway that goes serves on.
+const drainWait = time.Second
+
 // A rollout exchanges three gateways behind HAProxy, one after the other, while
 // devices are connected and events are published.
 type rollout struct {
@@ -131,9 +134,9 @@ func (r *rollout) exchange() {
 	if len(back) < len(r.voyages.devices)/6 {
 		r.Fatalf("of %d devices %d came from a gateway that was one of three", len(r.voyages.devices), len(back))
 	}
-	// Holds on a busy machine, too: nobody's turn comes too early.
-	if span := back[len(back)-1].Sub(back[0]); r.rate > 0 && span < time.Duration(len(back))*time.Second/time.Duration(r.rate)/2 {
-		r.Errorf("%d came back within %v, at %d a second", len(back), span, r.rate)
+	// Holds on a busy machine, too: who notices late doesn't come too early.
+	if took := back[len(back)-1].Sub(from); r.rate > 0 && took < drainWait+time.Duration(len(back))*time.Second/time.Duration(r.rate)*8/10 {
+		r.Errorf("%d came back within %v, at %d a second", len(back), took, r.rate)
 	}
 }
 
@@ -179,7 +182,7 @@ func playRollout(t *testing.T, name string, rate int) {
 	redis := testkit.StartRedis(t)
 	n := *rolloutDevices
 	r := &rollout{T: t, rate: rate, voyages: &voyages{devices: make([]voyage, n)}, front: startFront(t, 4, n+n/5+200)}
-	r.args = args("--log", redis.URL(), "--drain-wait", "1s", "--retry", rolloutRetry.String(), "--drain-rate", strconv.Itoa(rate))
+	r.args = args("--log", redis.URL(), "--drain-wait", drainWait.String(), "--retry", rolloutRetry.String(), "--drain-rate", strconv.Itoa(rate))
 	for range 3 {
 		r.launch()
 	}
@@ -223,7 +226,7 @@ func (r *rollout) judge() {
 		r.rate, len(v.back), most, v.longest.Round(time.Millisecond), v.over.Round(time.Millisecond), v.broken, v.failed)
 	bound := 5 * time.Second
 	if !*rolloutJudge {
-		bound += 10 * time.Second // others' tests run beside this one
+		bound += 30 * time.Second // others' tests run beside this one
 	}
 	if v.over > bound {
 		r.Errorf("a device was without a stream for %v longer than it was told", v.over)

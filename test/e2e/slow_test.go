@@ -166,28 +166,32 @@ func freezeDevice(t *testing.T, f flood) {
 	file := filepath.Join(t.TempDir(), "printed")
 	device := program.StartListener(t, file, "--url", g.Device, "--device", "demo")
 	out := follow(t, file)
-	testkit.Eventually(t, "the device is connected", func() bool { return g.Metric("sse_active_connections") == 2 })
+	testkit.Eventually(t, "the device is connected", func() bool { return g.Metric("sse_active_connections") == 3 })
 	f.publish(t, g, 0, part)
 	out.upTo(part)
 
 	memory := watchHeap(t, g)
-	disconnected := func(n float64) func() bool {
-		return func() bool { neighbour.gets(); memory.look(); return g.Metric(stalled) == n }
+	// Once more than before: a listener that has no processor for so long is
+	// disconnected, too.
+	stop := func() (disconnected func() bool) {
+		before := g.Metric(stalled)
+		device.Stop()
+		return func() bool { neighbour.gets(); memory.look(); return g.Metric(stalled) > before }
 	}
-	device.Stop()
+	disconnected := stop()
 	for n := part; n < f.events; n += part {
 		f.publish(t, g, n, min(n+part, f.events))
 		neighbour.gets()
 		memory.look()
 	}
-	testkit.Eventually(t, "the device is disconnected in live traffic", disconnected(1))
+	testkit.Eventually(t, "the device is disconnected in live traffic", disconnected)
 	memory.check(f.mayGrow)
 
 	device.Cont()
 	out.upTo(f.events / 3) // more than the kernel held for it
-	device.Stop()
+	disconnected = stop()
 	memory = watchHeap(t, g)
-	testkit.Eventually(t, "the device is disconnected in its replay", disconnected(2))
+	testkit.Eventually(t, "the device is disconnected in its replay", disconnected)
 	memory.check(16 << 20)
 	neighbour.check()
 
@@ -195,27 +199,37 @@ func freezeDevice(t *testing.T, f flood) {
 	out.upTo(f.events)
 }
 
-// A neighbour is a device in the shard of "demo", which reads.
+// A neighbour is a device in the shard of "demo", which reads, beside one in
+// another shard.
 type neighbour struct {
-	t      *testing.T
-	g      *testkit.Gateway
-	name   string
-	stream *testkit.Stream
-	worst  time.Duration
+	t              *testing.T
+	g              *testkit.Gateway
+	name           string
+	stream, beside *testkit.Stream
+	worst          time.Duration
 }
+
+// stranger is in another shard than "demo".
+const stranger = "stranger"
 
 func newNeighbour(t *testing.T, g *testkit.Gateway) *neighbour {
 	t.Helper()
 	n := &neighbour{t: t, g: g, name: siblingOf("demo")}
 	n.stream = testkit.Open(t, g.Device+"/events?device="+n.name, "")
 	n.stream.Until(resync)
+	n.beside = testkit.Open(t, g.Device+"/events?device="+stranger, "")
+	n.beside.Until(resync)
 	return n
 }
 
-// gets publishes an event for the neighbour and waits for it.
+// gets publishes an event for the neighbour and waits for it: how much longer than
+// for one that is published later in another shard, is the shard's doing. A busy
+// machine holds up both.
 func (n *neighbour) gets() {
 	n.t.Helper()
 	publish(n.t, n.g, n.name, "for the neighbour")
+	publish(n.t, n.g, stranger, "for the stranger")
+	n.beside.Until("data: for the stranger")
 	begin := time.Now()
 	n.stream.Until("data: for the neighbour")
 	n.worst = max(n.worst, time.Since(begin))
@@ -223,9 +237,9 @@ func (n *neighbour) gets() {
 
 func (n *neighbour) check() {
 	n.t.Helper()
-	n.t.Logf("the neighbour waited up to %v", n.worst)
-	if n.worst >= 2*time.Second { // a write_timeout
-		n.t.Errorf("the neighbour waited for %v", n.worst)
+	n.t.Logf("the neighbour waited up to %v longer than others", n.worst)
+	if n.worst >= 1500*time.Millisecond { // most of a write_timeout
+		n.t.Errorf("the neighbour waited %v longer than others", n.worst)
 	}
 }
 
@@ -248,12 +262,23 @@ func TestReplayFollowsTheSocket(t *testing.T) {
 		}
 		// The slower one would take too long for all, but long enough to be cut
 		// off if progress that is less than the kernel's buffer weren't seen.
-		var readers sync.WaitGroup
-		readers.Go(func() { readSteadily(t, g, 2000*kilo, events) })
-		readers.Go(func() { readSteadily(t, g, 200*kilo, 1000) })
-		readers.Wait()
-		if ends := g.Metric(stalled); ends != 0 {
-			t.Errorf("%v sessions counted as stalled", ends)
+		for try := 1; ; try++ {
+			before := g.Metric(stalled)
+			var readers sync.WaitGroup
+			var all, some reading
+			readers.Go(func() { all = readSteadily(g, 2000*kilo, events) })
+			readers.Go(func() { some = readSteadily(g, 200*kilo, 1000) })
+			awake := watchAwake(t, g)
+			readers.Wait()
+			pause := max(all.pause, some.pause, awake())
+			ends, err := g.Metric(stalled)-before, errors.Join(all.err, some.err)
+			if ends == 0 && err == nil {
+				return
+			}
+			// Who was held up for half of write_timeout hasn't read, or written, steadily.
+			if pause < time.Second || try == 10 {
+				t.Fatalf("%v sessions counted as stalled; %v; the longest pause of a device or the gateway was %v", ends, err, pause)
+			}
 		}
 	}
 	t.Run("Redis", func(t *testing.T) {
@@ -264,13 +289,40 @@ func TestReplayFollowsTheSocket(t *testing.T) {
 	t.Run("embedded", func(t *testing.T) { t.Parallel(); replay(t, "file:"+t.TempDir()) })
 }
 
+// watchAwake asks a gateway again and again whether it lives, until the longest time
+// without an answer is asked for.
+func watchAwake(t *testing.T, g *testkit.Gateway) (longest func() time.Duration) {
+	done, found := make(chan struct{}), make(chan time.Duration)
+	go func() {
+		tick := time.NewTicker(50 * time.Millisecond)
+		defer tick.Stop()
+		worst := time.Duration(0)
+		for last := time.Now(); ; last = time.Now() {
+			select {
+			case <-done:
+				found <- worst
+				return
+			case <-tick.C:
+			}
+			testkit.Get(t, g.Backend+"/healthz")
+			worst = max(worst, time.Since(last))
+		}
+	}()
+	return func() time.Duration { close(done); return <-found }
+}
+
+// A reading is what became of one.
+type reading struct {
+	pause time.Duration // the longest between two reads
+	err   error
+}
+
 // readSteadily is a device that asks for everything, and reads so many bytes a
 // second until it has got the first events.
-func readSteadily(t *testing.T, g *testkit.Gateway, second, events int) {
+func readSteadily(g *testkit.Gateway, second, events int) reading {
 	conn, err := net.Dial("tcp", strings.TrimPrefix(g.Device, "http://"))
 	if err != nil {
-		t.Error(err)
-		return
+		return reading{err: err}
 	}
 	defer conn.Close()
 	err = conn.(*net.TCPConn).SetReadBuffer(32 << 10) // or the kernel would read ahead
@@ -279,7 +331,8 @@ func readSteadily(t *testing.T, g *testkit.Gateway, second, events int) {
 	}
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	in := bufio.NewScanner(&paced{conn: conn, tick: tick.C, second: second, begin: time.Now()})
+	pace := &paced{conn: conn, tick: tick.C, second: second, begin: time.Now(), last: time.Now()}
+	in := bufio.NewScanner(pace)
 	next := 0
 	for err == nil && next < events && in.Scan() {
 		if text, ok := strings.CutPrefix(in.Text(), "data: "); ok {
@@ -290,8 +343,9 @@ func readSteadily(t *testing.T, g *testkit.Gateway, second, events int) {
 		}
 	}
 	if next < events || err != nil {
-		t.Errorf("the stream at %d bytes a second ended after %d events: %v", second, next, errors.Join(err, in.Err()))
+		err = fmt.Errorf("the stream at %d bytes a second ended after %d events: %w", second, next, errors.Join(err, in.Err(), io.ErrUnexpectedEOF))
 	}
+	return reading{pace.pause, err}
 }
 
 // paced reads so many bytes a second. It looks at each tick how many are due:
@@ -302,6 +356,8 @@ type paced struct {
 	second int
 	begin  time.Time
 	read   int
+	last   time.Time     // when it read
+	pause  time.Duration // the longest between two reads
 }
 
 func (p *paced) Read(b []byte) (int, error) {
@@ -309,8 +365,10 @@ func (p *paced) Read(b []byte) (int, error) {
 	for ; due <= 0; due = p.due() {
 		<-p.tick
 	}
+	p.pause = max(p.pause, time.Since(p.last))
 	n, err := p.conn.Read(b[:min(len(b), due)])
 	p.read += n
+	p.last = time.Now()
 	return n, err
 }
 

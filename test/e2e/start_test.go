@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -74,8 +75,11 @@ func TestNewcomersText(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = cmd.Wait() }()
-	defer func() { _ = cmd.Process.Signal(os.Interrupt) }()
+	ended := sync.OnceFunc(func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		_ = cmd.Wait()
+	})
+	defer ended()
 	seen := func() string {
 		text, err := os.ReadFile(file.Name())
 		if err != nil {
@@ -83,10 +87,17 @@ func TestNewcomersText(t *testing.T) {
 		}
 		return string(text)
 	}
-	testkit.Eventually(t, "the text ends", func() bool { return strings.HasSuffix(seen(), "/metrics\n\n") })
+	const end = "/metrics\n\n"
+	testkit.Eventually(t, "the text ends", func() bool { return strings.Contains(seen(), end) })
+	ended()
 	before, text, _ := strings.Cut(seen(), "downlink ")
+	text, after, _ := strings.Cut(text, end)
 	if strings.Contains(text, "level=") || !strings.Contains(text, "A device, in a second terminal:\n  curl -N ") {
 		t.Errorf("between its lines there is something else:\n%s", seen())
+	}
+	// What it is asked to do, or warns of, may come at any time.
+	if after, _, _ = strings.Cut(after, "asked to stop"); strings.Count(after, "level=INFO") > 1 {
+		t.Errorf("after it there is something else:\n%s", seen())
 	}
 	for line := range strings.Lines(before) {
 		if len(line) > 220 {

@@ -135,7 +135,7 @@ func TestStorm(t *testing.T) {
 	const (
 		rate = 300
 		base = 500 * time.Millisecond
-		busy = 10 * time.Second // what a slow machine may add
+		busy = 30 * time.Second // what a slow machine may add
 	)
 	redis := testkit.StartRedis(t)
 	launch := func(more ...string) *testkit.Gateway {
@@ -187,8 +187,8 @@ func TestStorm(t *testing.T) {
 	closed, returned := perSecond(out), perSecond(back)
 	t.Logf("drained at a drain_rate of %d: %v until the last is back, at most %d closed and %d back in a second; away for %v at most", rate, back[n-1].Sub(began), closed, returned, away)
 	// The most in a second is proved where the clock is virtual: here it counts how
-	// busy the machine is.
-	if took := back[n-1].Sub(back[0]); took < time.Duration(n)*time.Second/rate*8/10 {
+	// busy the machine is, which makes nobody's return earlier than his turn.
+	if took := back[n-1].Sub(began); took < time.Duration(n)*time.Second/rate*8/10 {
 		t.Errorf("all came back within %v, at a rate of %d", took, rate)
 	}
 	if away > base*3/2+5*time.Second+busy {
