@@ -192,7 +192,7 @@ func TestHTTP10(t *testing.T) {
 
 func TestH2C(t *testing.T) {
 	r := newRig(t, func(o *Options) {
-		o.Driver = conn.Ordinary{KeepAlive: 20 * time.Millisecond, WriteTimeout: 300 * time.Millisecond}
+		o.Driver = conn.Ordinary{KeepAlive: 2500 * time.Millisecond, WriteTimeout: time.Second}
 	})
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
@@ -206,10 +206,7 @@ func TestH2C(t *testing.T) {
 		t.Errorf("%s %v", resp.Proto, resp.Header)
 	}
 	body := bufio.NewReader(resp.Body)
-	// The write time limit passes several times while the stream is idle.
-	for range 30 {
-		until(t, body, ": ping")
-	}
+	until(t, body, ": ping") // the write time limit has passed while the stream was idle
 	r.publish("a", "x")
 	until(t, body, "data: x")
 	resp.Body.Close()
@@ -228,7 +225,7 @@ func TestHalfClosedClientCountsAsGone(t *testing.T) {
 
 func TestClientThatStopsReadingIsClosedAndDelaysNobody(t *testing.T) {
 	r := newRig(t, func(o *Options) {
-		o.Driver = conn.Ordinary{KeepAlive: time.Minute, WriteTimeout: 300 * time.Millisecond}
+		o.Driver = conn.Ordinary{KeepAlive: time.Minute, WriteTimeout: time.Second}
 	})
 	con, _, body := r.get("/events?device=a")
 	if err := con.(*net.TCPConn).SetReadBuffer(4 << 10); err != nil {
@@ -248,7 +245,7 @@ func TestClientThatStopsReadingIsClosedAndDelaysNobody(t *testing.T) {
 
 func TestKeepAlive(t *testing.T) {
 	r := newRig(t, func(o *Options) {
-		o.Driver = conn.Ordinary{KeepAlive: 20 * time.Millisecond, WriteTimeout: time.Second}
+		o.Driver = conn.Ordinary{KeepAlive: 20 * time.Millisecond, WriteTimeout: time.Minute}
 	})
 	_, _, body := r.get("/events?device=a")
 	until(t, body, ": ping")
