@@ -43,7 +43,7 @@ func TestHealth(t *testing.T) {
 		"ready":               {[]string{answers(t, "ready")}, exitDone, "ready\n"},
 		"not ready":           {[]string{answers(t, sick)}, exitMissed, sick},
 		"alive":               {[]string{"--live", answers(t, sick)}, exitDone, "ok\n"},
-		"ready later":         {[]string{"--wait", "20s", answers(t, sick, sick, "ready")}, exitDone, "ready\n"},
+		"ready later":         {[]string{"--wait", "1m", answers(t, sick, sick, "ready")}, exitDone, "ready\n"},
 		"not ready for long":  {[]string{"--wait", "600ms", answers(t, sick)}, exitMissed, "(for 600ms)"},
 		"something else":      {[]string{elsewhere.URL}, exitFailed, "isn't a gateway's"},
 		"another page":        {[]string{answers(t, "<html>welcome</html>")}, exitFailed, "isn't a gateway's"},
@@ -53,7 +53,7 @@ func TestHealth(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			code, out, errs := execute(t, "", nil, append([]string{"health"}, test.args...)...)
+			code, out, errs := execute(t, "", nil, append([]string{"health", "--timeout", "1m"}, test.args...)...)
 			if code != test.code || !strings.Contains(out+errs, test.says) {
 				t.Errorf("code %d, %q %q; want %d, %q", code, out, errs, test.code, test.says)
 			}
@@ -67,10 +67,10 @@ func TestHealthOverTLS(t *testing.T) {
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	server.StartTLS()
 	defer server.Close()
-	if code, _, errs := execute(t, "", nil, "health", server.URL); code != exitFailed || !strings.Contains(errs, "certificate") {
+	if code, _, errs := execute(t, "", nil, "health", "--timeout", "1m", server.URL); code != exitFailed || !strings.Contains(errs, "certificate") {
 		t.Errorf("code %d, %q", code, errs)
 	}
-	if code, out, errs := execute(t, "", nil, "health", "--insecure", server.URL); code != exitDone || out != "ready\n" {
+	if code, out, errs := execute(t, "", nil, "health", "--timeout", "1m", "--insecure", server.URL); code != exitDone || out != "ready\n" {
 		t.Errorf("code %d, %q %q", code, out, errs)
 	}
 }

@@ -205,7 +205,7 @@ func TestImageServes(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := serve(t, inImage(t, b, "serve"))
-	health := inImage(t, b, "health", "--wait", "20s")
+	health := inImage(t, b, "health", "--wait", "1m")
 	health.Env = append(health.Env, "DOWNLINK_BACKEND="+g.backend)
 	if out, err := health.CombinedOutput(); err != nil || string(out) != "ready\n" {
 		t.Errorf("health: %v %s", err, out)
@@ -265,7 +265,7 @@ func (g *running) end(t *testing.T) {
 	if err := g.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	kill := time.AfterFunc(30*time.Second, func() { _ = g.cmd.Process.Kill() })
+	kill := time.AfterFunc(time.Minute, func() { _ = g.cmd.Process.Kill() })
 	defer kill.Stop()
 	if err := g.cmd.Wait(); err != nil {
 		t.Errorf("it ended by %v:\n%s", err, g.log)
