@@ -4,7 +4,9 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -96,16 +98,19 @@ func TestRedirectRules(t *testing.T) {
 	}
 }
 
-// TestHTTP2 runs over real sockets and TLS; the silent connection must not be
-// used again, although HTTP/2 would like to.
+// TestHTTP2 runs over real sockets and TLS; a silent connection must not be used
+// again, although HTTP/2 would like to.
 func TestHTTP2(t *testing.T) {
-	var addrs []string
+	var mu sync.Mutex
+	var addrs []string // of each request
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor != 2 {
 			t.Errorf("protocol %s", r.Proto)
 		}
+		mu.Lock()
 		addrs = append(addrs, r.RemoteAddr)
-		if len(addrs) == 1 {
+		mu.Unlock()
+		if r.Header.Get("Last-Event-ID") == "" {
 			holds("retry: 100\n\nid: 1-0\ndata: a\n\n")(w, r)
 			return
 		}
@@ -126,7 +131,10 @@ func TestHTTP2(t *testing.T) {
 		return nil
 	}})
 	wantEqual(t, "events", seen, []string{"a", "b"})
-	if len(addrs) != 2 || addrs[0] == addrs[1] {
-		t.Errorf("connections from %v, want two different ones", addrs)
+	mu.Lock()
+	defer mu.Unlock()
+	// More than two, if the machine was as silent.
+	if len(addrs) < 2 || len(slices.Compact(slices.Sorted(slices.Values(addrs)))) != len(addrs) {
+		t.Errorf("connections from %v, want different ones", addrs)
 	}
 }

@@ -122,7 +122,7 @@ func TestIdentity(t *testing.T) {
 		"one group":      {map[string]any{"groups": "a"}, Identity{Device: "pos-1", Groups: []string{"a"}}},
 		"no groups":      {map[string]any{"groups": []string{}}, Identity{Device: "pos-1"}},
 		"fraction":       {map[string]any{"exp": float64(exp.Unix()) + 0.5}, Identity{Device: "pos-1", Expires: exp.Add(10*time.Second + time.Second/2)}},
-		"within leeway":  {map[string]any{"exp": time.Now().Add(-5 * time.Second).Unix(), "nbf": time.Now().Add(8 * time.Second).Unix()}, Identity{Device: "pos-1", Expires: time.Unix(time.Now().Add(5*time.Second).Unix(), 0)}},
+		"within leeway":  {map[string]any{"exp": time.Now().Add(-time.Second).Unix(), "nbf": time.Now().Add(8 * time.Second).Unix()}, Identity{Device: "pos-1", Expires: time.Unix(time.Now().Add(9*time.Second).Unix(), 0)}},
 		"escaped":        {map[string]any{"sub": "매장-\"12\""}, Identity{Device: "매장-\"12\""}},
 		"foreign claims": {map[string]any{"SUB": "other", "Sub": "other", "Exp": 1, "x": map[string]any{"sub": "other"}}, Identity{Device: "pos-1"}},
 	} {

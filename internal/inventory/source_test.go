@@ -205,8 +205,10 @@ func TestHTTP(t *testing.T) {
 	fetch("doesn't hold one token")
 	write("other")
 	fetch("401 Unauthorized")
-	web.Close()
 	write("t0ken")
+	if h, err = NewHTTP(HTTPOptions{URL: "http://127.0.0.1:1/list?key=SECRET", TokenFile: token}); err != nil {
+		t.Fatal(err)
+	}
 	fetch("connection refused")
 }
 
@@ -221,13 +223,16 @@ func TestHTTPBounds(t *testing.T) {
 		<-stop
 	}))
 	t.Cleanup(func() { close(stop); web.Close() })
-	for path, want := range map[string]string{"/silent": "Client.Timeout", "/loop": "redirects in a loop"} {
-		h, err := NewHTTP(HTTPOptions{URL: web.URL + path, Timeout: 100 * time.Millisecond})
+	for _, c := range []struct {
+		path, want string
+		timeout    time.Duration
+	}{{"/silent", "Client.Timeout", 100 * time.Millisecond}, {"/loop", "redirects in a loop", time.Minute}} {
+		h, err := NewHTTP(HTTPOptions{URL: web.URL + c.path, Timeout: c.timeout})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := h.Fetch(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", path, err)
+		if _, err := h.Fetch(t.Context()); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", c.path, err)
 		}
 	}
 	for _, bad := range []string{"ftp://h/SECRET", "http://u:SECRET@h/", "SECRET", "http://%zzSECRET"} {

@@ -170,7 +170,7 @@ func TestIssuerThatMisbehaves(t *testing.T) {
 		told.Store(mode)
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		began := time.Now()
-		if _, err := f.fetch(ctx); err == nil || strings.Contains(err.Error(), "M4RK3R") || time.Since(began) > 5*time.Second {
+		if _, err := f.fetch(ctx); err == nil || strings.Contains(err.Error(), "M4RK3R") || time.Since(began) > time.Minute {
 			t.Errorf("%s: %v after %v", mode, err, time.Since(began))
 		}
 		cancel()

@@ -273,22 +273,24 @@ func TestLimitsOfStreams(t *testing.T) {
 
 // The clients behind a proxy are counted, not the proxy.
 func TestProxied(t *testing.T) {
-	l := open(Options{
-		StreamsPerAddress: is(1), RatePerAddress: is(1),
-		Proxies: peer.Proxies{netip.MustParsePrefix("10.0.0.0/8")},
-	})
-	c := arrive(l, "10.0.0.1")
-	if !c.guest.Proxied() || arrive(l, "11.0.0.1").guest.Proxied() {
-		t.Error("who is a proxy isn't known")
-	}
-	for i, from := range []string{"192.0.2.1", "192.0.2.2", "192.0.2.1"} {
-		v := c.guest.Visit(netip.MustParseAddr(from))
-		knock, _ := v.Knock()
-		admit, _ := v.Admit(false)
-		if refused := i == 2; (knock == AddressTooFast) != refused || (admit == AddressFull) != refused {
-			t.Errorf("%s: %q, %q", from, knock, admit)
+	synctest.Test(t, func(t *testing.T) { // in no time: one second's rate counts
+		l := open(Options{
+			StreamsPerAddress: is(1), RatePerAddress: is(1),
+			Proxies: peer.Proxies{netip.MustParsePrefix("10.0.0.0/8")},
+		})
+		c := arrive(l, "10.0.0.1")
+		if !c.guest.Proxied() || arrive(l, "11.0.0.1").guest.Proxied() {
+			t.Error("who is a proxy isn't known")
 		}
-	}
+		for i, from := range []string{"192.0.2.1", "192.0.2.2", "192.0.2.1"} {
+			v := c.guest.Visit(netip.MustParseAddr(from))
+			knock, _ := v.Knock()
+			admit, _ := v.Admit(false)
+			if refused := i == 2; (knock == AddressTooFast) != refused || (admit == AddressFull) != refused {
+				t.Errorf("%s: %q, %q", from, knock, admit)
+			}
+		}
+	})
 }
 
 // TestRates: one second's worth at once, and then one after the other.

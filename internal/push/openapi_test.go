@@ -20,7 +20,7 @@ func TestEveryDocumentedAnswerIsReal(t *testing.T) {
 	defer close(hold)
 	full := false
 	r := newRig(t, func(o *Options) {
-		o.BodyTimeout = 50 * time.Millisecond
+		o.Wait = 50 * time.Millisecond
 		o.InFlight = func() int {
 			if full {
 				return 1
@@ -66,8 +66,9 @@ func TestEveryDocumentedAnswerIsReal(t *testing.T) {
 	resp.Body.Close()
 	doc.Answer(t, "method", Path, "post", resp.StatusCode, resp.Header, text)
 
+	hasty := newRig(t, func(o *Options) { o.BodyTimeout = 50 * time.Millisecond })
 	stalled, w := io.Pipe()
-	resp, err = http.Post(r.url, one, stalled)
+	resp, err = http.Post(hasty.url, one, stalled)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,6 +24,7 @@ import (
 	"downlink/internal/inventory"
 	"downlink/internal/post"
 	"downlink/internal/problem"
+	"downlink/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -88,7 +89,7 @@ func newRig(t *testing.T, edit func(*Options)) *rig {
 	}}
 	o := Options{
 		Inventory: d, Post: d, MaxEventBytes: func() int { return 1000 }, InFlight: func() int { return 100 }, PerDevice: func() int { return 1 },
-		Wait: 50 * time.Millisecond, Logger: slog.New(slog.DiscardHandler), Metrics: NewMetrics(nil),
+		Wait: time.Minute, Logger: slog.New(slog.DiscardHandler), Metrics: NewMetrics(nil),
 	}
 	if edit != nil {
 		edit(&o)
@@ -384,7 +385,7 @@ func (scoped) Permit(device string) error {
 // TestClientGone: nobody waits for the answer, so the push ends; where the line
 // was waited in, too.
 func TestClientGone(t *testing.T) {
-	r := newRig(t, func(o *Options) { o.Wait = time.Hour })
+	r := newRig(t, nil)
 	var ended atomic.Int32
 	began := make(chan struct{}, 2)
 	r.does["slow"] = func(ctx context.Context, _ post.Event) (*post.Reply, error) {
@@ -423,10 +424,5 @@ func TestClientGone(t *testing.T) {
 
 func waitFor(t *testing.T, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); {
-		if time.Now().After(deadline) {
-			t.Fatal("it never came about")
-		}
-		<-time.After(time.Millisecond)
-	}
+	testkit.Eventually(t, "it comes about", ok)
 }

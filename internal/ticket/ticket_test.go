@@ -364,103 +364,106 @@ func TestSecrets(t *testing.T) {
 }
 
 func TestTheCookie(t *testing.T) {
-	f := office(t, &fleet{})
-	for _, c := range []struct {
-		url, origin string
-		want        string
-	}{
-		{"http://x/events", "", "Path=/; Max-Age=; HttpOnly; SameSite=Lax"},
-		{"https://x/events", "", "Path=/; Max-Age=; HttpOnly; Secure; SameSite=Lax"},
-		{"http://x/events", "http://shop.example", "Path=/; Max-Age=; HttpOnly; SameSite=Lax"},
-		{"https://x/events", "https://shop.example", "Path=/; Max-Age=; HttpOnly; Secure; SameSite=None; Partitioned"},
-	} {
-		r := httptest.NewRequest("GET", c.url+"?ticket="+get(t, f, `{"device":"kiosk-1","session_s":60}`), nil)
-		if c.origin != "" {
-			r.Header.Set("Origin", c.origin)
+	synctest.Test(t, func(t *testing.T) {
+		f := office(t, &fleet{})
+		for _, c := range []struct {
+			url, origin string
+			want        string
+		}{
+			{"http://x/events", "", "Path=/; Max-Age=60; HttpOnly; SameSite=Lax"},
+			{"https://x/events", "", "Path=/; Max-Age=60; HttpOnly; Secure; SameSite=Lax"},
+			{"http://x/events", "http://shop.example", "Path=/; Max-Age=60; HttpOnly; SameSite=Lax"},
+			{"https://x/events", "https://shop.example", "Path=/; Max-Age=60; HttpOnly; Secure; SameSite=None; Partitioned"},
+		} {
+			r := httptest.NewRequest("GET", c.url+"?ticket="+get(t, f, `{"device":"kiosk-1","session_s":60}`), nil)
+			if c.origin != "" {
+				r.Header.Set("Origin", c.origin)
+			}
+			r.Header.Set("Cookie", "a=b")
+			e, err := f.Identify(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Header.Get("Cookie") != "" {
+				t.Error("the request keeps its cookies")
+			}
+			_, cookie, err := e.Redeem(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			value, attributes, _ := strings.Cut(cookie, "; ")
+			if attributes != c.want || strings.Contains(value, "kiosk") {
+				t.Errorf("%s from %q: %s", c.url, c.origin, cookie)
+			}
 		}
-		r.Header.Set("Cookie", "a=b")
-		e, err := f.Identify(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if r.Header.Get("Cookie") != "" {
-			t.Error("the request keeps its cookies")
-		}
-		_, cookie, err := e.Redeem(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		value, attributes, _ := strings.Cut(cookie, "; ")
-		attributes = strings.NewReplacer("Max-Age=60", "Max-Age=", "Max-Age=59", "Max-Age=").Replace(attributes)
-		if attributes != c.want || strings.Contains(value, "kiosk") {
-			t.Errorf("%s from %q: %s", c.url, c.origin, cookie)
-		}
-	}
+	})
 }
 
 func TestOrders(t *testing.T) {
-	f := office(t, &fleet{})
-	deny := func(code problem.Code) Permit {
-		return func(*http.Request) (func(string, []string) error, error) {
-			return func(string, []string) error { return problem.New(code, "no") }, nil
-		}
-	}
-	stranger := func(*http.Request) (func(string, []string) error, error) {
-		return nil, problem.New(problem.Unauthorized, "who?")
-	}
-	many := `"` + strings.Repeat(`g","`, 64) + `g"`
-	long := `"` + strings.Repeat(strings.Repeat("g", 120)+`","`, 30) + `g"`
-	for name, c := range map[string]struct {
-		f      *Office
-		permit Permit
-		body   string
-		status int
-		want   string
-	}{
-		"all":           {f, anyone, `{"device":"a b/ü","groups":["x"],"ttl_s":1,"session_s":1}`, 200, ""},
-		"nothing":       {f, anyone, ``, 400, "invalid-json"},
-		"two":           {f, anyone, `{"device":"a"}{"device":"b"}`, 400, "invalid-json"},
-		"unknown":       {f, anyone, `{"device":"a","ttl":1}`, 400, "unknown-member"},
-		"half a pair":   {f, anyone, `{"device":"\ud83d"}`, 400, "invalid-ticket"},
-		"other case":    {f, anyone, `{"Device":"a"}`, 400, "unknown-member"},
-		"twice":         {f, anyone, `{"device":"b","device":"a"}`, 400, "duplicate-member"},
-		"no UTF-8":      {f, anyone, "{\"device\":\"a\xff\"}", 400, "invalid-json"},
-		"wrong type":    {f, anyone, `{"device":1}`, 400, "wrong type"},
-		"large":         {f, anyone, `{"device":"` + strings.Repeat("x", maxOrder) + `"}`, 400, "invalid-json"},
-		"no device":     {f, anyone, `{}`, 400, "device"},
-		"broadcast":     {f, anyone, `{"device":"*"}`, 400, "device"},
-		"group as such": {f, anyone, `{"device":"@g"}`, 400, "device"},
-		"bad group":     {f, anyone, `{"device":"a","groups":[""]}`, 400, "groups"},
-		"group with @":  {f, anyone, `{"device":"a","groups":["@north"]}`, 400, "without"},
-		"many groups":   {f, anyone, `{"device":"a","groups":[` + many + `]}`, 400, "at most 64"},
-		"long groups":   {f, anyone, `{"device":"a","groups":[` + long + `]}`, 400, "fewer groups"},
-		"no time":       {f, anyone, `{"device":"a","ttl_s":0}`, 400, "ttl_s"},
-		"long time":     {f, anyone, `{"device":"a","ttl_s":31}`, 400, "ticket_ttl"},
-		"long session":  {f, anyone, `{"device":"a","session_s":3601}`, 400, "ticket_session"},
-		"fraction":      {f, anyone, `{"device":"a","ttl_s":1.5}`, 400, "ttl_s"},
-		"stranger":      {f, stranger, `{"device":"a"}`, 401, "who?"},
-		"not for it":    {f, deny(problem.Forbidden), `{"device":"a"}`, 403, "no"},
-		"off":           {nil, anyone, `{"device":"a"}`, 404, "ticket_secret_file"},
-		"off, stranger": {nil, stranger, `{"device":"a"}`, 401, "who?"},
-	} {
-		status, answer := ask(t, c.f, c.permit, c.body)
-		text, _ := json.Marshal(answer)
-		if status != c.status || !strings.Contains(string(text), c.want) {
-			t.Errorf("%s: %d %s", name, status, text)
-		}
-		if hint, _ := answer["url_hint"].(string); status == 200 {
-			if h, err := new(browser).open(f, hint); err != nil || h.Device != "a b/ü" {
-				t.Errorf("%s: its hint leads to %+v %v", name, h, err)
+	synctest.Test(t, func(t *testing.T) { // a ticket of a second lasts
+		f := office(t, &fleet{})
+		deny := func(code problem.Code) Permit {
+			return func(*http.Request) (func(string, []string) error, error) {
+				return func(string, []string) error { return problem.New(code, "no") }, nil
 			}
 		}
-	}
-	r := httptest.NewRequest("POST", Path, strings.NewReader(`{"device":"a"}`))
-	r.Header.Set("Content-Type", "text/plain") // what a page elsewhere can send
-	a := httptest.NewRecorder()
-	Issue(f, anyone).ServeHTTP(a, r)
-	if a.Code != http.StatusUnsupportedMediaType {
-		t.Error(a.Code)
-	}
+		stranger := func(*http.Request) (func(string, []string) error, error) {
+			return nil, problem.New(problem.Unauthorized, "who?")
+		}
+		many := `"` + strings.Repeat(`g","`, 64) + `g"`
+		long := `"` + strings.Repeat(strings.Repeat("g", 120)+`","`, 30) + `g"`
+		for name, c := range map[string]struct {
+			f      *Office
+			permit Permit
+			body   string
+			status int
+			want   string
+		}{
+			"all":           {f, anyone, `{"device":"a b/ü","groups":["x"],"ttl_s":1,"session_s":1}`, 200, ""},
+			"nothing":       {f, anyone, ``, 400, "invalid-json"},
+			"two":           {f, anyone, `{"device":"a"}{"device":"b"}`, 400, "invalid-json"},
+			"unknown":       {f, anyone, `{"device":"a","ttl":1}`, 400, "unknown-member"},
+			"half a pair":   {f, anyone, `{"device":"\ud83d"}`, 400, "invalid-ticket"},
+			"other case":    {f, anyone, `{"Device":"a"}`, 400, "unknown-member"},
+			"twice":         {f, anyone, `{"device":"b","device":"a"}`, 400, "duplicate-member"},
+			"no UTF-8":      {f, anyone, "{\"device\":\"a\xff\"}", 400, "invalid-json"},
+			"wrong type":    {f, anyone, `{"device":1}`, 400, "wrong type"},
+			"large":         {f, anyone, `{"device":"` + strings.Repeat("x", maxOrder) + `"}`, 400, "invalid-json"},
+			"no device":     {f, anyone, `{}`, 400, "device"},
+			"broadcast":     {f, anyone, `{"device":"*"}`, 400, "device"},
+			"group as such": {f, anyone, `{"device":"@g"}`, 400, "device"},
+			"bad group":     {f, anyone, `{"device":"a","groups":[""]}`, 400, "groups"},
+			"group with @":  {f, anyone, `{"device":"a","groups":["@north"]}`, 400, "without"},
+			"many groups":   {f, anyone, `{"device":"a","groups":[` + many + `]}`, 400, "at most 64"},
+			"long groups":   {f, anyone, `{"device":"a","groups":[` + long + `]}`, 400, "fewer groups"},
+			"no time":       {f, anyone, `{"device":"a","ttl_s":0}`, 400, "ttl_s"},
+			"long time":     {f, anyone, `{"device":"a","ttl_s":31}`, 400, "ticket_ttl"},
+			"long session":  {f, anyone, `{"device":"a","session_s":3601}`, 400, "ticket_session"},
+			"fraction":      {f, anyone, `{"device":"a","ttl_s":1.5}`, 400, "ttl_s"},
+			"stranger":      {f, stranger, `{"device":"a"}`, 401, "who?"},
+			"not for it":    {f, deny(problem.Forbidden), `{"device":"a"}`, 403, "no"},
+			"off":           {nil, anyone, `{"device":"a"}`, 404, "ticket_secret_file"},
+			"off, stranger": {nil, stranger, `{"device":"a"}`, 401, "who?"},
+		} {
+			status, answer := ask(t, c.f, c.permit, c.body)
+			text, _ := json.Marshal(answer)
+			if status != c.status || !strings.Contains(string(text), c.want) {
+				t.Errorf("%s: %d %s", name, status, text)
+			}
+			if hint, _ := answer["url_hint"].(string); status == 200 {
+				if h, err := new(browser).open(f, hint); err != nil || h.Device != "a b/ü" {
+					t.Errorf("%s: its hint leads to %+v %v", name, h, err)
+				}
+			}
+		}
+		r := httptest.NewRequest("POST", Path, strings.NewReader(`{"device":"a"}`))
+		r.Header.Set("Content-Type", "text/plain") // what a page elsewhere can send
+		a := httptest.NewRecorder()
+		Issue(f, anyone).ServeHTTP(a, r)
+		if a.Code != http.StatusUnsupportedMediaType {
+			t.Error(a.Code)
+		}
+	})
 }
 
 // TestEveryDocumentedAnswerIsReal holds them against the OpenAPI document.
