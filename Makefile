@@ -56,7 +56,7 @@ test: ## install what the tests need, then run them all under the race detector
 lint: $(LINTER) ## check form and habits (.golangci.yml)
 	$(LINTER) run ./...
 
-law: ## try the governor's law in 1,250 random worlds
+law: ## try the governor's law in 1,250 new worlds; test has always the same
 	go test -count=1 ./internal/governor -rapid.checks=250
 
 race: ## hunt for races: every test twice, in random order, nothing from the cache
