@@ -113,16 +113,19 @@ func (p *Pair) Other(r *Redis) *Redis {
 // AwaitPrimary waits until every Sentinel names a server and it takes writes.
 func (p *Pair) AwaitPrimary(r *Redis) {
 	p.tb.Helper()
-	Eventually(p.tb, "the Sentinels have promoted "+r.Addr(), func() bool {
-		for _, s := range p.Sentinels {
-			reply, err := s.Try("SENTINEL", "GET-MASTER-ADDR-BY-NAME", MasterSet)
-			addr, ok := reply.([]any)
-			if err != nil || !ok || addr[1].(string) != r.peerPort() {
-				return false
-			}
+	Eventually(p.tb, "the Sentinels have promoted "+r.Addr(), func() bool { return p.leads(r) })
+}
+
+// leads reports whether every Sentinel names a server and it takes writes.
+func (p *Pair) leads(r *Redis) bool {
+	for _, s := range p.Sentinels {
+		reply, err := s.Try("SENTINEL", "GET-MASTER-ADDR-BY-NAME", MasterSet)
+		addr, ok := reply.([]any)
+		if err != nil || !ok || addr[1].(string) != r.peerPort() {
+			return false
 		}
-		return r.Role() == "master"
-	})
+	}
+	return r.Role() == "master"
 }
 
 // Failover promotes the replica as an operator would, and waits until the old
@@ -131,18 +134,28 @@ func (p *Pair) AwaitPrimary(r *Redis) {
 func (p *Pair) Failover() {
 	p.tb.Helper()
 	old, next := p.Primary(), p.Replica()
+	p.Promote(next)
+	Eventually(p.tb, "the old primary is demoted", func() bool { return old.Role() == "slave" })
+}
+
+// Promote has the Sentinels promote the replica, and waits until they have; it is
+// no fault if that has begun already. A Sentinel refuses while it doesn't know that
+// the replica is well, and gives up what takes long.
+func (p *Pair) Promote(replica *Redis) {
+	p.tb.Helper()
 	var again time.Time
-	Eventually(p.tb, "a Sentinel promotes "+next.Addr(), func() bool {
-		if time.Now().After(again) {
-			again = time.Now().Add(10 * time.Second) // by then it has done it or given up
+	Eventually(p.tb, "the Sentinels promote "+replica.Addr(), func() bool {
+		if p.leads(replica) {
+			return true
+		}
+		if time.Now().After(again) && replica.Role() == "slave" {
+			again = time.Now().Add(10 * time.Second)
 			if _, err := p.Sentinels[0].Try("SENTINEL", "FAILOVER", MasterSet); err != nil {
-				again = time.Now().Add(time.Second) // it may not know yet that the replica is well
+				again = time.Now().Add(time.Second)
 			}
 		}
-		return next.Role() == "master"
+		return false
 	})
-	p.AwaitPrimary(next)
-	Eventually(p.tb, "the old primary is demoted", func() bool { return old.Role() == "slave" })
 }
 
 // AwaitWell waits until the replica follows the primary and every Sentinel would

@@ -136,7 +136,7 @@ func (p *pairFaults) manual(r *run, _ *rand.Rand) (time.Duration, func()) {
 		return err == nil
 	})
 	return time.Second, func() {
-		p.pair.AwaitPrimary(next)
+		p.pair.Promote(next)
 		p.demoted(r, old)
 		r.chronicle.close(i, r.now())
 	}

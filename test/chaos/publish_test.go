@@ -18,6 +18,10 @@ import (
 // publish_timeout.
 const patience = 4 * time.Second
 
+// attempts are how many a publisher has for a batch: enough for a gateway that is
+// killed, and comes back slowly, while it refuses connections at once.
+const attempts = 800
+
 // A publisher repeats what wasn't acknowledged, with the same idempotency key,
 // at any gateway, until it is.
 type publisher struct {
@@ -100,7 +104,7 @@ func (p *publisher) rest(attempt int) {
 		wait(context.Background(), max(time.Duration(20+p.rng.IntN(150))*time.Millisecond, p.told))
 	}
 	p.told = 0
-	if attempt == 200 {
+	if attempt == attempts {
 		p.run.chronicle.fault("a batch isn't accepted in %d attempts", attempt)
 	}
 }
@@ -200,7 +204,7 @@ func (p *publisher) single(int) {
 		if p.post(l) {
 			return
 		}
-		if attempt > 200 {
+		if attempt > attempts {
 			return
 		}
 	}
