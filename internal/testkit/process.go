@@ -1,8 +1,12 @@
 package testkit
 
 import (
+	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -52,8 +56,12 @@ func start(tb testing.TB, name string, cmd *exec.Cmd, read func()) *process {
 // Pid is the process's ID.
 func (p *process) Pid() int { return p.cmd.Process.Pid }
 
-// Stop freezes the process; Cont lets it go on.
-func (p *process) Stop() { p.signal(syscall.SIGSTOP) }
+// Stop freezes the process, and returns when it stands still; Cont lets it go on.
+func (p *process) Stop() {
+	p.tb.Helper()
+	p.signal(syscall.SIGSTOP)
+	awaitStill(p.tb, p.cmd.Process.Pid)
+}
 
 // Cont lets a frozen process go on.
 func (p *process) Cont() { p.signal(syscall.SIGCONT) }
@@ -104,6 +112,29 @@ func (p *process) signal(s syscall.Signal) {
 	if err := p.cmd.Process.Signal(s); err != nil {
 		p.tb.Fatalf("sending %v to the %s: %v", s, p.name, err)
 	}
+}
+
+// awaitStill waits until a process that was sent SIGSTOP stands still. The signal
+// goes to one of its threads, which on a busy machine gets the processor hundreds
+// of milliseconds later: until then the others run on.
+func awaitStill(tb testing.TB, pid int) {
+	tb.Helper()
+	Eventually(tb, "the process stands still", func() bool { return still(pid) })
+}
+
+func still(pid int) bool {
+	if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil {
+		return stands(string(stat[bytes.LastIndexByte(stat, ')')+1:])) // its name may hold anything
+	}
+	state, err := exec.Command("ps", "-o", "state=", "-p", strconv.Itoa(pid)).Output()
+	return err != nil || stands(string(state)) // it fails when nothing has the number
+}
+
+// stands reports whether what the system says of a process begins with the state
+// of one that is stopped, or dead.
+func stands(text string) bool {
+	text = strings.TrimSpace(text)
+	return text == "" || strings.Contains("TZX", text[:1])
 }
 
 // Exited reports whether the process has ended.

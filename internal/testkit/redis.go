@@ -197,8 +197,13 @@ func (r *Redis) Restart() {
 	r.Start()
 }
 
-// Stop freezes the server: its connections stay and nothing is answered.
-func (r *Redis) Stop() { r.signal(syscall.SIGSTOP) }
+// Stop freezes the server, and returns when it stands still: its connections stay
+// and nothing is answered.
+func (r *Redis) Stop() {
+	r.tb.Helper()
+	r.signal(syscall.SIGSTOP)
+	awaitStill(r.tb, r.cmd.Process.Pid)
+}
 
 // Cont lets a frozen server go on.
 func (r *Redis) Cont() { r.signal(syscall.SIGCONT) }
