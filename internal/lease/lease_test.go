@@ -48,25 +48,3 @@ func TestAProposalStandsByWhatIsHeard(t *testing.T) {
 		}
 	}
 }
-
-// TestAGapBeginsAnew: in a time in which nobody was heard of nothing has stood.
-func TestAGapBeginsAnew(t *testing.T) {
-	const settle, gap, later = 3 * time.Second, 5 * time.Second, 7 * time.Second
-	v, begun := newView(2), time.Now()
-	v.meet(begun, begun, nil, gap, later)
-	v.propose([]string{"b", ""}, begun)
-	back := begun.Add(gap + 1)
-	v.meet(back, back, nil, gap, later)
-	if v.standing(0, settle) {
-		t.Error("it stands by one look before the gap and one after it")
-	}
-	for after, want := range map[time.Duration]bool{later + settle - 1: false, later + settle: true} {
-		v.asked = back.Add(after)
-		if got := v.standing(0, settle); got != want {
-			t.Errorf("%v after the gap it stands: %v", after, got)
-		}
-	}
-	if !v.standing(1, settle) {
-		t.Error("what is beyond doubt has to wait")
-	}
-}

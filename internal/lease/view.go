@@ -24,16 +24,10 @@ func newView(shards int) view {
 
 // meet notes who is there, and since when what the ring makes of it counts. Who
 // is missing after a gap, in which nobody could say anything, may only be slow to
-// come back: that counts from later on, and so does what was proposed before the
-// gap for his absence. asked is when the keeper was asked.
+// come back: that counts from later on. asked is when the keeper was asked.
 func (v *view) meet(asked, now time.Time, members []eventlog.MemberState, gap, later time.Duration) (since time.Time) {
 	if !v.heard.IsZero() && now.Sub(v.heard) > gap {
 		v.patient = now.Add(later)
-		for i, since := range v.since {
-			if !since.IsZero() && since.Before(v.patient) {
-				v.since[i] = v.patient
-			}
-		}
 	}
 	var eligible, leaving []string
 	for _, m := range members {
