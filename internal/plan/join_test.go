@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,6 +36,7 @@ func TestTwentyMembersBecomeTwentyOne(t *testing.T) {
 	remember(t, log, f)
 
 	party := newParty(t, log, ask.Shards)
+	party.size.Store(int64(ask.Members))
 	for _, name := range f.names {
 		party.join(name)
 	}
@@ -42,6 +44,7 @@ func TestTwentyMembersBecomeTwentyOne(t *testing.T) {
 	before := f.holders()
 
 	f.resize(ask.Members + 1)
+	party.size.Store(int64(ask.Members) + 1)
 	party.join(f.names[ask.Members])
 	takes := party.await(f.holders())
 	for shard, owner := range f.holders() {
@@ -106,6 +109,7 @@ type party struct {
 	shards int
 	ctx    context.Context
 	runs   sync.WaitGroup
+	size   atomic.Int64 // when it is complete
 
 	mu    sync.Mutex
 	owner []string // by shard; empty: nobody
@@ -127,7 +131,7 @@ func newParty(t *testing.T, log *redislog.Log, shards int) *party {
 func (p *party) join(name string) {
 	p.t.Helper()
 	m, err := lease.New(lease.Options{
-		Keeper: p.log, Name: name, Shards: p.shards, Owners: ring.Owners,
+		Keeper: p.log, Name: name, Shards: p.shards, Owners: p.owners,
 		TTL: 5 * time.Second, Settle: 500 * time.Millisecond, Moves: 64,
 		Took: func(l lease.Lease) { p.note(l.Shard, name) },
 		Let: func(_ context.Context, shard int, _ lease.Loss) {
@@ -143,6 +147,15 @@ func (p *party) join(name string) {
 			p.t.Errorf("%s: %v", name, err)
 		}
 	})
+}
+
+// owners are the ring's as soon as everybody is there: who comes first and is alone
+// for as long as a proposal must stand would take everything.
+func (p *party) owners(members []string, shards []ring.Shard) []string {
+	if len(members) < int(p.size.Load()) {
+		return make([]string, len(shards))
+	}
+	return ring.Owners(members, shards)
 }
 
 // note has each change of hands in its order: who takes a shard can't have it
