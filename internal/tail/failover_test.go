@@ -490,3 +490,34 @@ func TestWhatCameWithTheNewsOfABreak(t *testing.T) {
 		}
 	})
 }
+
+// TestAnAnswerThatWasOvertakenTellsNobody: while the watchdog's question is under
+// way, the reader comes upon the break by itself, and everybody is told. What the
+// answer then says of the position of before was said.
+func TestAnAnswerThatWasOvertakenTellsNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSource()
+		s.run(t)
+		after(10 * time.Millisecond)
+		s.append(1)
+		after(100 * time.Millisecond)
+		s.do(func() {
+			s.state.AddBreak(eventlog.Break{Boundary: event.ID{Ms: 1001}, Reach: event.ID{Ms: 1001}, Reason: event.LogRewound})
+			s.state.Head = event.ID{Ms: 1001}
+			s.late = 5 * time.Second
+		})
+		after(2 * time.Second) // the watchdog has asked
+		s.do(func() {
+			s.late = 0
+			s.state.Head = s.state.Head.Next()
+			s.entries = append(s.entries, eventlog.Entry{ID: s.state.Head, Event: event.Event{Target: event.ControlTarget, Type: "look"}})
+		})
+		after(time.Hour)
+		s.append(1)
+		after(time.Second)
+		calls := []string{"start 1000-0", "entry 1000-1", "reset 1001-1 log-rewound", "entry 1001-2"}
+		if diff := cmp.Diff(calls, s.seen()); diff != "" {
+			t.Errorf("calls (-want +got):\n%s", diff)
+		}
+	})
+}

@@ -31,7 +31,7 @@ func (r *reader) watch(ctx context.Context) error {
 // round is one look of the watchdog. If it fails, the reader asks the same
 // before it dispatches anything more, and says what stands in the way.
 func (r *reader) round(ctx context.Context) error {
-	asked := r.snapshot()
+	asked, told := r.snapshot()
 	found, err := r.source.Inspect(ctx, r.group, asked)
 	if err != nil {
 		r.doubtful()
@@ -43,6 +43,10 @@ func (r *reader) round(ctx context.Context) error {
 	r.meter.look(found)
 	for i := range found {
 		t := &r.tracks[i]
+		if t.told != told[i] { // what the answer says of the position of before, everybody was told
+			t.idle = 0
+			continue
+		}
 		if t.pos != asked[i] && found[i].Reason != event.LogRewound && found[i].State.Founded == t.founded &&
 			t.crossed(found[i].State) == "" {
 			t.idle = 0 // moved on meanwhile; its turn comes again
@@ -56,10 +60,15 @@ func (r *reader) round(ctx context.Context) error {
 	return nil
 }
 
-func (r *reader) snapshot() []event.ID {
+// snapshot is where the reader stands, and at which heads everybody was last told.
+func (r *reader) snapshot() (positions, told []event.ID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.positionsLocked()
+	told = make([]event.ID, len(r.tracks))
+	for i, t := range r.tracks {
+		told[i] = t.told
+	}
+	return r.positionsLocked(), told
 }
 
 // inspectLocked is a look on the reader's own behalf, before it dispatches.
