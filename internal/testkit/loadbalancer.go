@@ -16,8 +16,12 @@ import (
 // NobodyHere is an address at which nobody accepts connections.
 const NobodyHere = "127.0.0.1:1"
 
-// hardStop is after how long a process that was reloaded ends what it still has.
-const hardStop = "2s"
+const (
+	// hardStop is after how long a process that was reloaded ends what it still has.
+	hardStop = "2s"
+	// silence is how long a stream may be silent.
+	silence = "5s"
+)
 
 // A LoadBalancer is a HAProxy or an nginx in front of gateways, with the
 // configuration that the repository ships. What a test changes in it are
@@ -33,15 +37,15 @@ type LoadBalancer struct {
 	marks  string // what its log has once a time for each reload that was done
 }
 
-// The time-outs are as far from StartLoadBalancer's gateways' keep-alive of 1 s as
-// the shipped ones are from 20 s.
+// The time-outs are as far from its gateways' keep-alive of 1 s as the shipped ones
+// are from 20 s, and somewhat more: a busy machine needs some of it.
 func haproxyWords(dir, address string) []string {
 	words := []string{
 		"bind :443 ssl crt /etc/haproxy/downlink.pem", "bind " + address + " ssl crt " + filepath.Join(dir, "downlink.pem"),
 		"maxconn 60000", "maxconn 500",
 		"hard-stop-after 2h", "hard-stop-after " + hardStop,
-		"timeout client 75s", "timeout client 3s",
-		"timeout server 75s", "timeout server 3s",
+		"timeout client 75s", "timeout client " + silence,
+		"timeout server 75s", "timeout server " + silence,
 	}
 	if runtime.GOOS != "linux" {
 		words = append(words, " tcp-ut 30s", "") // only Linux has it
@@ -60,7 +64,7 @@ func nginxWords(dir, address string) []string {
 		"listen 443 ssl", "listen " + address + " ssl",
 		"/etc/nginx/downlink.pem", filepath.Join(dir, "server.pem"),
 		"/etc/nginx/downlink-key.pem", filepath.Join(dir, "server-key.pem"),
-		"proxy_read_timeout 75s;", "proxy_read_timeout 3s;",
+		"proxy_read_timeout 75s;", "proxy_read_timeout " + silence + ";",
 		// Where the package would have put them only root may write.
 		"access_log off;", "access_log off; client_body_temp_path " + dir + "/b; proxy_temp_path " + dir + "/p; fastcgi_temp_path " + dir +
 			"/f; uwsgi_temp_path " + dir + "/u; scgi_temp_path " + dir + "/s;",
@@ -163,8 +167,13 @@ func (lb *LoadBalancer) Reload(servers [3]string) {
 }
 
 // HardStop is how long open streams stay with the process that was reloaded.
-func (lb *LoadBalancer) HardStop() time.Duration {
-	d, err := time.ParseDuration(hardStop)
+func (lb *LoadBalancer) HardStop() time.Duration { return lb.duration(hardStop) }
+
+// Silence is how long a stream may be silent.
+func (lb *LoadBalancer) Silence() time.Duration { return lb.duration(silence) }
+
+func (lb *LoadBalancer) duration(text string) time.Duration {
+	d, err := time.ParseDuration(text)
 	if err != nil {
 		lb.tb.Fatal(err)
 	}
