@@ -3,6 +3,7 @@ package drain
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"time"
 
@@ -46,7 +47,7 @@ const shedTick = time.Second
 func Shed(ctx context.Context, o ShedOptions) error {
 	tick := time.NewTicker(shedTick)
 	defer tick.Stop()
-	s := shedding{ShedOptions: o}
+	s := shedding{ShedOptions: o, going: make(map[*session.Session]struct{})}
 	for {
 		select {
 		case <-ctx.Done():
@@ -63,10 +64,15 @@ type shedding struct {
 	on   bool
 	gone int // since it is on
 	line line
+	// going are those whose date hasn't come, or not been kept yet: they count as
+	// gone, or others would go in their place while the gateway is too busy to end
+	// them.
+	going map[*session.Session]struct{}
 }
 
 // round lets go what is due until the next one.
 func (s *shedding) round() {
+	maps.DeleteFunc(s.going, func(x *session.Session, _ struct{}) bool { return x.Ended() != "" })
 	n, why := s.Surplus()
 	s.Metrics.Surplus.Set(float64(n))
 	rate := s.Rate()
@@ -75,7 +81,10 @@ func (s *shedding) round() {
 		return
 	}
 	old := time.Now().Add(-s.After)
-	some := s.Roster.Some(min(n, rate), func(x *session.Session) bool { return x.Since().Before(old) })
+	some := s.Roster.Some(min(n-len(s.going), rate), func(x *session.Session) bool {
+		_, going := s.going[x]
+		return !going && x.Since().Before(old)
+	})
 	if len(some) > 0 && !s.on {
 		s.on = true
 		s.Logger.Warn("the governor allows fewer streams than there are: the others are let go, and told when to come back", "surplus", n, "per_second", rate, "why", why)
@@ -87,6 +96,7 @@ func (s *shedding) round() {
 			retry = away(first+s.line.join(perSecond), s.Retry)
 		}
 		s.Ages.Enter(x, rand.N(shedTick*9/10), session.Shed, retry)
+		s.going[x] = struct{}{}
 	}
 	s.gone += len(some)
 }

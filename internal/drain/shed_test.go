@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"downlink/internal/ageing"
 	"downlink/internal/session"
 )
 
@@ -176,6 +177,34 @@ func TestTheLineIsBounded(t *testing.T) {
 		time.Sleep(farthest + 2*time.Second) //nolint:forbidigo // in a bubble
 		if wait := l.join(1); wait > 0 {
 			t.Errorf("the line is still %v long", wait)
+		}
+	})
+}
+
+// TestShedCountsWhoIsOnHisWay: a gateway that is too busy to end in time whom it lets
+// go lets nobody else go in his place.
+func TestShedCountsWhoIsOnHisWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 100, nil)
+		time.Sleep(time.Hour) //nolint:forbidigo // in a bubble
+		book := ageing.New()  // that nobody keeps
+		s := shedding{going: make(map[*session.Session]struct{}), ShedOptions: ShedOptions{
+			Surplus: func() (int, string) { return max(f.roster.Living()-60, 0), "tail_lag is 5000 entries" },
+			Busy:    func() bool { return false }, Rate: func() int { return 30 },
+			Back:   func(int) (time.Duration, float64) { return 0, 0 },
+			Roster: f.roster, Ages: book, Metrics: f.metrics, Logger: slog.New(slog.DiscardHandler),
+		}}
+		for round, want := range []int{30, 40, 40, 40} {
+			s.round()
+			if n := book.Len(); n != want {
+				t.Errorf("after round %d %d are to go, of 40 that are too many", round, n)
+			}
+		}
+		for x := range s.going {
+			x.End(session.ClientGone) // by itself
+		}
+		if s.round(); book.Len() != 40 || len(s.going) != 0 {
+			t.Errorf("%d dates, and %d are still to go", book.Len(), len(s.going))
 		}
 	})
 }
