@@ -12,23 +12,30 @@ import (
 // slots of a Redis Cluster.
 const slots = 16384
 
-// A Cluster is a Redis Cluster: masters, each with the same number of replicas.
+// A Cluster is a Redis Cluster: masters, each with the same number of replicas. A
+// server that wasn't killed, frozen or isolated is given time to answer: it may only
+// wait for a processor.
 type Cluster struct {
-	tb      testing.TB
-	Servers []*Redis // the masters first, then a replica of each in turn
-	ids     map[*Redis]string
+	// NodeTimeout is the servers' cluster-node-timeout from when one of them is
+	// killed until AwaitMaster has seen who takes its place.
+	NodeTimeout time.Duration
+	Servers     []*Redis // the masters first, then a replica of each in turn
+
+	tb    testing.TB
+	ids   map[*Redis]string
+	hasty bool
 }
 
 // StartCluster starts a cluster and waits until every server finds it well.
 func StartCluster(tb testing.TB, masters, replicas int, opts ...RedisOption) *Cluster {
 	tb.Helper()
-	c := &Cluster{tb: tb, ids: make(map[*Redis]string)}
+	c := &Cluster{tb: tb, NodeTimeout: 2 * time.Second, ids: make(map[*Redis]string)}
 	for range masters * (1 + replicas) {
 		r := StartRedis(tb, append(opts, func(r *Redis) { r.busPort = -1 })...)
 		c.Servers = append(c.Servers, r)
 		c.ids[r] = r.Do("CLUSTER", "MYID").(string)
 	}
-	c.Calm() // until all is there
+	c.nodeTimeout(patientMs)
 	for i, r := range c.Servers[:masters] {
 		r.Do("CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(i*slots/masters), strconv.Itoa((i+1)*slots/masters-1))
 	}
@@ -50,7 +57,9 @@ func StartCluster(tb testing.TB, masters, replicas int, opts ...RedisOption) *Cl
 		r.AwaitLink("up")
 	}
 	c.AwaitWell()
-	c.Hasty()
+	for _, r := range c.Servers {
+		r.missed = c.hurry
+	}
 	return c
 }
 
@@ -60,24 +69,19 @@ func (c *Cluster) AwaitWell() {
 	c.await("the cluster is well", func(r *Redis) bool { return clusterInfo(r, "cluster_state") == "ok" })
 }
 
-// Calm keeps the servers from taking each other for dead that a busy machine only
-// holds up, for a test in which none dies.
-func (c *Cluster) Calm() *Cluster {
-	c.tb.Helper()
-	c.nodeTimeout("30000")
-	return c
+func (c *Cluster) hurry() {
+	if !c.hasty {
+		c.nodeTimeout(strconv.FormatInt(c.NodeTimeout.Milliseconds(), 10))
+	}
+	c.hasty = true // once: one that is frozen doesn't answer
 }
 
-// Hasty takes Calm back.
-func (c *Cluster) Hasty() {
-	c.tb.Helper()
-	c.nodeTimeout("2000")
-}
-
+// nodeTimeout tells the servers that run.
 func (c *Cluster) nodeTimeout(ms string) {
-	c.tb.Helper()
 	for _, r := range c.Servers {
-		r.Do("CONFIG", "SET", "cluster-node-timeout", ms)
+		if r.cmd != nil {
+			_, _ = r.Try("CONFIG", "SET", "cluster-node-timeout", ms)
+		}
 	}
 }
 
@@ -202,6 +206,8 @@ func (c *Cluster) AwaitMaster(r *Redis) {
 		return false
 	})
 	c.AwaitWell()
+	c.nodeTimeout(patientMs)
+	c.hasty = false
 }
 
 // AwaitFollower waits until a master has a replica again that has everything.

@@ -34,6 +34,7 @@ type Redis struct {
 	cmd     *exec.Cmd
 	exited  chan struct{}
 	watcher *watcher
+	missed  func() // is called before it is killed, frozen or cut off; nil: nobody is to notice
 }
 
 // A RedisOption changes how StartRedis configures the server.
@@ -161,6 +162,7 @@ func (r *Redis) Kill9() {
 	if r.cmd == nil {
 		return
 	}
+	r.expectToBeMissed()
 	r.watcher.dismiss()
 	select {
 	case <-r.exited: // its number may be another's by now
@@ -201,8 +203,15 @@ func (r *Redis) Restart() {
 // and nothing is answered.
 func (r *Redis) Stop() {
 	r.tb.Helper()
+	r.expectToBeMissed()
 	r.signal(syscall.SIGSTOP)
 	awaitStill(r.tb, r.cmd.Process.Pid)
+}
+
+func (r *Redis) expectToBeMissed() {
+	if r.missed != nil {
+		r.missed()
+	}
 }
 
 // Cont lets a frozen server go on.

@@ -65,6 +65,7 @@ func (r *Redis) AwaitReplica() {
 // meanwhile, either.
 func (r *Redis) Isolate() {
 	r.tb.Helper()
+	r.expectToBeMissed()
 	r.Do("ACL", "SETUSER", "default", "-@all", "+acl|setuser", "+client|kill", "+config|set", "+xrange")
 	r.Do("CLIENT", "KILL", "USER", "default")
 }

@@ -3,6 +3,7 @@ package testkit
 import (
 	"fmt"
 	"net"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -11,18 +12,24 @@ import (
 const MasterSet = "events"
 
 // A Pair is a primary and its replica, watched by Sentinels that promote the
-// replica when the primary hasn't answered for a second.
+// replica when the primary was killed, frozen or isolated and hasn't answered for
+// a second. Else they have patience with it: it may only wait for a processor.
 type Pair struct {
-	tb        testing.TB
+	// DownAfter is the Sentinels' down-after-milliseconds from when a server is
+	// killed until AwaitPrimary has seen who takes its place.
+	DownAfter time.Duration
 	Servers   [2]*Redis // the first begins as the primary
 	Sentinels []*Redis
+
+	tb    testing.TB
+	hasty bool
 }
 
 // StartPair starts both servers with the same options, and three Sentinels, and
 // waits until the replica has everything and each Sentinel knows it.
 func StartPair(tb testing.TB, opts ...RedisOption) *Pair {
 	tb.Helper()
-	p := &Pair{tb: tb}
+	p := &Pair{tb: tb, DownAfter: time.Second}
 	for i := range p.Servers {
 		p.Servers[i] = StartRedis(tb, opts...)
 	}
@@ -35,7 +42,7 @@ func StartPair(tb testing.TB, opts ...RedisOption) *Pair {
 	for range 3 {
 		p.Sentinels = append(p.Sentinels, StartRedis(tb, append(sentinel, RedisConfig(
 			fmt.Sprintf("sentinel monitor %s 127.0.0.1 %s 2", MasterSet, primary.peerPort()),
-			"sentinel down-after-milliseconds "+MasterSet+" 30000", // until all is there
+			"sentinel down-after-milliseconds "+MasterSet+" "+patientMs,
 			"sentinel failover-timeout "+MasterSet+" 2000",
 		))...))
 	}
@@ -45,28 +52,27 @@ func StartPair(tb testing.TB, opts ...RedisOption) *Pair {
 			return master["num-slaves"] == "1" && master["num-other-sentinels"] == "2"
 		})
 	}
-	p.Hasty()
+	for _, r := range p.Servers {
+		r.missed = p.hurry
+	}
 	return p
 }
 
-// Calm keeps the Sentinels from taking a primary for dead that a busy machine only
-// holds up, for a test in which none dies.
-func (p *Pair) Calm() *Pair {
-	p.tb.Helper()
-	p.downAfter("30000")
-	return p
+// patientMs is after how many milliseconds a server is taken for dead that none of
+// a test's doing has made so.
+const patientMs = "30000"
+
+func (p *Pair) hurry() {
+	if !p.hasty {
+		p.downAfter(strconv.FormatInt(p.DownAfter.Milliseconds(), 10))
+	}
+	p.hasty = true
 }
 
-// Hasty takes Calm back.
-func (p *Pair) Hasty() {
-	p.tb.Helper()
-	p.downAfter("1000")
-}
-
+// downAfter tells the Sentinels that run.
 func (p *Pair) downAfter(ms string) {
-	p.tb.Helper()
 	for _, s := range p.Sentinels {
-		s.Do("SENTINEL", "SET", MasterSet, "down-after-milliseconds", ms)
+		_, _ = s.Try("SENTINEL", "SET", MasterSet, "down-after-milliseconds", ms)
 	}
 }
 
@@ -114,6 +120,8 @@ func (p *Pair) Other(r *Redis) *Redis {
 func (p *Pair) AwaitPrimary(r *Redis) {
 	p.tb.Helper()
 	Eventually(p.tb, "the Sentinels have promoted "+r.Addr(), func() bool { return p.leads(r) })
+	p.downAfter(patientMs)
+	p.hasty = false
 }
 
 // leads reports whether every Sentinel names a server and it takes writes.

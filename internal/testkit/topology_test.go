@@ -19,17 +19,29 @@ func TestPairFailsOver(t *testing.T) {
 	}
 }
 
-// What is written behind CutReplicas is lost, and nothing else.
+// What is written behind CutReplicas is lost, and nothing else. Sentinels are in no
+// hurry but while a server is dead by the test's doing.
 func TestPairLosesItsTail(t *testing.T) {
 	t.Parallel()
 	p := StartPair(t)
 	old, next := p.Primary(), p.Replica()
+	wantDownAfter := func(ms string) {
+		t.Helper()
+		for _, s := range p.Sentinels {
+			if got := Fields(s.Do("SENTINEL", "MASTER", MasterSet))["down-after-milliseconds"]; got != ms {
+				t.Errorf("a Sentinel waits for %s ms, want %s", got, ms)
+			}
+		}
+	}
+	wantDownAfter(patientMs)
 	old.Do("SET", "before", "kept")
 	old.AwaitReplica()
 	old.CutReplicas(next)
 	old.Do("SET", "after", "lost")
 	old.Kill9()
+	wantDownAfter("1000")
 	p.AwaitPrimary(next)
+	wantDownAfter(patientMs)
 	if next.Do("GET", "before") != "kept" || next.Do("GET", "after") != nil {
 		t.Error("the wrong writes are lost")
 	}

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"time"
 
 	"downlink/internal/event"
 	"downlink/internal/testkit"
@@ -109,9 +110,7 @@ func list(r *run) *store {
 
 func sentinel(r *run, args []string) *store {
 	pair := testkit.StartPair(r.tb, testkit.RedisConfig("appendonly yes"))
-	for _, s := range pair.Sentinels {
-		s.Do("SENTINEL", "SET", testkit.MasterSet, "down-after-milliseconds", "2500")
-	}
+	pair.DownAfter = 2500 * time.Millisecond
 	p := &pairFaults{pair: pair, lossy: lossy{args}}
 	return &store{
 		masters: func() string { return named(pair) }, lossy: p.lossy,
@@ -141,9 +140,7 @@ func clusterTags() []int { return []int{18, 3, 61, 58, 19, 2, 60, 59, 102, 1, 63
 
 func cluster(r *run, args []string) *store {
 	c := testkit.StartCluster(r.tb, 3, 1)
-	for _, s := range c.Servers {
-		s.Do("CONFIG", "SET", "cluster-node-timeout", "3000")
-	}
+	c.NodeTimeout = 3 * time.Second
 	f := &clusterFaults{cluster: c, lossy: lossy{args}}
 	return &store{
 		masters: func() string { return mastersOf(c) }, lossy: f.lossy,

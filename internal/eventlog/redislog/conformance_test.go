@@ -79,12 +79,12 @@ func startList(tb testing.TB) *site {
 }
 
 func startSentinel(tb testing.TB) *site {
-	p := testkit.StartPair(tb).Calm()
+	p := testkit.StartPair(tb)
 	return &site{url: p.URL(), server: func(*shard) *testkit.Redis { return p.Primary() }}
 }
 
 func startCluster(tb testing.TB) *site {
-	c := testkit.StartCluster(tb, 3, 1).Calm()
+	c := testkit.StartCluster(tb, 3, 1)
 	return &site{url: c.URL(), server: func(s *shard) *testkit.Redis { return c.MasterOf(slotOf(s.stream)) }}
 }
 

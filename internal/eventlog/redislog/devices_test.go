@@ -73,7 +73,7 @@ func TestDevices(t *testing.T) {
 // after that has moved.
 func TestDevicesFollow(t *testing.T) {
 	t.Parallel()
-	c := testkit.StartCluster(t, 3, 0).Calm()
+	c := testkit.StartCluster(t, 3, 0)
 	d := openDevices(t, c.URL())
 	slot := c.SlotOf(d.Key())
 	want := fill(c.MasterOf(slot), 1000)

@@ -189,7 +189,7 @@ func TestDiagnoseReplicas(t *testing.T) {
 
 func TestDiagnoseSentinels(t *testing.T) {
 	t.Parallel()
-	p := testkit.StartPair(t, sound()).Calm()
+	p := testkit.StartPair(t, sound())
 	opts := optionsAt(t, p.URL())
 	if codes, found := diagnosed(t, opts); len(codes) != 0 {
 		t.Errorf("%+v", found)
@@ -210,7 +210,7 @@ func TestDiagnoseSentinels(t *testing.T) {
 
 func TestDiagnoseCluster(t *testing.T) {
 	t.Parallel()
-	c := testkit.StartCluster(t, 3, 1, sound()).Calm()
+	c := testkit.StartCluster(t, 3, 1, sound())
 	opts := optionsAt(t, c.URL())
 	if codes, found := diagnosed(t, opts); len(codes) != 0 {
 		t.Errorf("%+v", found)

@@ -210,8 +210,8 @@ func TestLeastUserEverywhere(t *testing.T) {
 	testkit.Certificates(t, dir)
 	server := []testkit.RedisOption{testkit.RedisTLSFrom(dir), testkit.RedisUser("gateway", "s3cret", everywhereRules)}
 	for name, start := range map[string]func(*testing.T) string{
-		"sentinel": func(t *testing.T) string { return testkit.StartPair(t, server...).Calm().URL() },
-		"cluster":  func(t *testing.T) string { return testkit.StartCluster(t, 3, 1, server...).Calm().URL() },
+		"sentinel": func(t *testing.T) string { return testkit.StartPair(t, server...).URL() },
+		"cluster":  func(t *testing.T) string { return testkit.StartCluster(t, 3, 1, server...).URL() },
 		"list": func(t *testing.T) string {
 			return testkit.StartRedis(t, server...).URL() + "," + testkit.StartRedis(t, server...).URL()
 		},

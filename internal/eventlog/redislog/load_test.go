@@ -83,7 +83,7 @@ func TestLoadsOfEveryTopology(t *testing.T) {
 // TestLoadsFollowAFailover: the new primary is asked, and the old one no more.
 func TestLoadsFollowAFailover(t *testing.T) {
 	t.Parallel()
-	p := testkit.StartPair(t).Calm()
+	p := testkit.StartPair(t)
 	servers, err := OpenServers(t.Context(), optionsAt(t, p.URL()))
 	if err != nil {
 		t.Fatal(err)

@@ -167,7 +167,7 @@ func (p *pursuit) whole() {
 
 func TestSlotMovesUnderFire(t *testing.T) {
 	t.Parallel()
-	c := testkit.StartCluster(t, 3, 1).Calm()
+	c := testkit.StartCluster(t, 3, 1)
 	opts := optionsAt(t, c.URL())
 	opts.Groups, opts.Shards = 1, 4
 	l := open(t, opts)
@@ -202,23 +202,22 @@ func TestFailoverUnderFire(t *testing.T) {
 		url      string
 		primary  func() *testkit.Redis
 		failover func()
-		hasty    func()
 	}
 	for name, start := range map[string]func(*testing.T) servers{
 		"sentinel": func(t *testing.T) servers {
-			p := testkit.StartPair(t).Calm()
-			return servers{p.URL(), p.Primary, p.Failover, p.Hasty}
+			p := testkit.StartPair(t)
+			return servers{p.URL(), p.Primary, p.Failover}
 		},
 		"cluster": func(t *testing.T) servers {
-			c := testkit.StartCluster(t, 3, 1).Calm()
+			c := testkit.StartCluster(t, 3, 1)
 			primary := func() *testkit.Redis { return c.MasterOf(slotOf("{" + tagsOf(1)[0] + "}")) }
-			return servers{c.URL(), primary, func() { c.Failover(c.ReplicaOf(primary())) }, c.Hasty}
+			return servers{c.URL(), primary, func() { c.Failover(c.ReplicaOf(primary())) }}
 		},
 	} {
 		for how, fault := range map[string]func(servers){
 			"manual": func(s servers) { s.failover() },
-			"killed": func(s servers) { s.hasty(); s.primary().Kill9() },
-			"frozen": func(s servers) { s.hasty(); s.primary().Stop() },
+			"killed": func(s servers) { s.primary().Kill9() },
+			"frozen": func(s servers) { s.primary().Stop() },
 		} {
 			t.Run(name+"/"+how, func(t *testing.T) {
 				t.Parallel()
@@ -282,7 +281,7 @@ func TestListGuard(t *testing.T) {
 
 func TestClusterGuard(t *testing.T) {
 	t.Parallel()
-	c := testkit.StartCluster(t, 3, 0).Calm()
+	c := testkit.StartCluster(t, 3, 0)
 	opts := optionsAt(t, c.URL())
 	opts.Shards, opts.Groups = 8, 4
 	open(t, opts)
