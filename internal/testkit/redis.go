@@ -96,6 +96,7 @@ func StartRedis(tb testing.TB, opts ...RedisOption) *Redis {
 		if r.launch() {
 			return r
 		}
+		_ = os.Remove(r.confFile()) // names a port that is taken
 	}
 	tb.Fatalf("redis-server found no free port in ten tries; its log:\n%s", r.log())
 	return nil
@@ -228,7 +229,7 @@ func (r *Redis) signal(s syscall.Signal) {
 // port was taken.
 func (r *Redis) launch() bool {
 	r.tb.Helper()
-	conf := filepath.Join(r.dir, "redis.conf")
+	conf := r.confFile()
 	if _, err := os.Stat(conf); err != nil || !r.guards { // a Sentinel keeps what it knows in there
 		if err := os.WriteFile(conf, []byte(r.config()), 0o600); err != nil {
 			r.tb.Fatal(err)
@@ -330,10 +331,12 @@ func (r *Redis) config() string {
 	return strings.Join(append(lines, r.conf...), "\n") + "\n"
 }
 
+func (r *Redis) confFile() string { return filepath.Join(r.dir, "redis.conf") }
+
 func (r *Redis) log() string {
 	text, err := os.ReadFile(filepath.Join(r.dir, "redis.log"))
 	if errors.Is(err, os.ErrNotExist) {
-		return "(no log: run redis-server with " + filepath.Join(r.dir, "redis.conf") + " to see why)"
+		return "(no log: run redis-server with " + r.confFile() + " to see why)"
 	}
 	return string(text)
 }
