@@ -82,16 +82,22 @@ func Diagnose(ctx context.Context, opts Options) (servers []string, found []Find
 		d.layout(ctx, g)
 	}
 	d.sentinels(ctx)
-	d.clocks()
+	d.compareClocks()
 	return servers, d.found, nil
 }
 
 // A diagnosis gathers findings.
 type diagnosis struct {
-	log   *Log
-	found []Finding
-	ahead []time.Duration // of this machine's clock, by server
-	asked []string        // those servers
+	log    *Log
+	found  []Finding
+	clocks []clock
+}
+
+// A clock is that of a server.
+type clock struct {
+	addr  string
+	ahead time.Duration // this machine's is of it,
+	give  time.Duration // give or take this
 }
 
 func (d *diagnosis) problem(code, server, what, do, detail string) {

@@ -128,6 +128,25 @@ func TestDiagnoseThroughLies(t *testing.T) {
 	}
 }
 
+// TestClocksApart: an answer that took long says little of a clock.
+func TestClocksApart(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		ahead, give time.Duration
+		want        int
+	}{
+		"near":                  {time.Second, 0, 0},
+		"apart":                 {1010 * time.Millisecond, 0, 1},
+		"asked over a slow way": {1900 * time.Millisecond, time.Second, 0},
+		"apart all the same":    {2100 * time.Millisecond, time.Second, 1},
+	} {
+		d := &diagnosis{clocks: []clock{{"a", 0, 0}, {"b", -c.ahead, c.give}}}
+		if d.compareClocks(); len(d.found) != c.want {
+			t.Errorf("%s: %+v", name, d.found)
+		}
+	}
+}
+
 // TestDiagnoseReplicaBehind: a replica confirms, and lacks much.
 func TestDiagnoseReplicaBehind(t *testing.T) {
 	t.Parallel()
@@ -138,7 +157,7 @@ func TestDiagnoseReplicaBehind(t *testing.T) {
 	replica.Do("REPLICAOF", host, port)
 	replica.AwaitLink("up")
 	r.AwaitReplica()
-	proxy.Stall()
+	proxy.Slow(0, 64<<10) // what the replica confirms comes through
 	for range 10 {
 		r.Do("SET", "other", strings.Repeat("x", 4<<20))
 	}

@@ -196,7 +196,7 @@ func (d *diagnosis) clock(ctx context.Context, n *node) {
 	seconds, _ := strconv.ParseInt(parts[0], 10, 64)
 	micros, _ := strconv.ParseInt(parts[1], 10, 64)
 	ahead := began.Add(took / 2).Sub(time.Unix(seconds, micros*1000))
-	d.asked, d.ahead = append(d.asked, n.addr), append(d.ahead, ahead)
+	d.clocks = append(d.clocks, clock{n.addr, ahead, took / 2})
 	if side := "behind"; ahead.Abs() > mostSkew+took {
 		if ahead < 0 {
 			side = "ahead of"
@@ -206,11 +206,12 @@ func (d *diagnosis) clock(ctx context.Context, n *node) {
 	}
 }
 
-// clocks compares the servers with each other.
-func (d *diagnosis) clocks() {
-	for i := range d.ahead {
-		if i > 0 && (d.ahead[i]-d.ahead[0]).Abs() > mostSkew {
-			d.warn(FoundClock, d.asked[i], fmt.Sprintf("its clock and that of %s are %v apart", d.asked[0], (d.ahead[i]-d.ahead[0]).Abs().Round(time.Millisecond)),
+// compareClocks compares the servers with each other.
+func (d *diagnosis) compareClocks() {
+	for i := range d.clocks {
+		a, b := d.clocks[0], d.clocks[i]
+		if apart := (b.ahead - a.ahead).Abs(); apart > mostSkew+a.give+b.give {
+			d.warn(FoundClock, b.addr, fmt.Sprintf("its clock and that of %s are %v apart", a.addr, apart.Round(time.Millisecond)),
 				"let all servers follow NTP", "")
 		}
 	}
