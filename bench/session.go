@@ -197,7 +197,7 @@ func (s *session) load(ctx context.Context, l *lab, e entry, t *target) (values,
 	cmd := exec.CommandContext(ctx, s.site.generator, args...)
 	cmd.SysProcAttr = attributes()
 	cmd.Env = cleanEnvironment()
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // SIGINT is ignored below a job in the background
 	cmd.WaitDelay = stopLimit
 	var printed bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &printed, &printed
