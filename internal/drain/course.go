@@ -101,7 +101,7 @@ const glance = 50 * time.Millisecond
 
 // wait waits until what stands in front sends nobody here any more.
 func (d *Drain) wait(ctx context.Context, c *course) bool {
-	came, quiet := d.opts.Roster.Came(), c.began
+	q := quiet{came: d.opts.Roster.Came(), looked: c.began}
 	for !d.isHasty(c) {
 		left := d.opts.Wait - time.Since(c.began)
 		if left <= 0 {
@@ -110,14 +110,30 @@ func (d *Drain) wait(ctx context.Context, c *course) bool {
 		if !d.rest(ctx, c, min(left, glance)) {
 			return false
 		}
-		if now := d.opts.Roster.Came(); now != came {
-			came, quiet = now, time.Now()
-		}
-		if d.opts.Quiet > 0 && time.Since(quiet) >= d.opts.Quiet {
+		lasts := q.look(d.opts.Roster.Came(), time.Now())
+		if d.opts.Quiet > 0 && lasts >= d.opts.Quiet {
 			break
 		}
 	}
 	return ctx.Err() == nil
+}
+
+// quiet is for how long nobody has come.
+type quiet struct {
+	came   uint64 // so many, when it was last looked
+	looked time.Time
+	lasts  time.Duration
+}
+
+// look looks again. A process that was held up has let nobody in meanwhile, which
+// says nothing of who wanted to come: of that time no more counts than of a look.
+func (q *quiet) look(came uint64, now time.Time) time.Duration {
+	q.lasts += min(now.Sub(q.looked), 2*glance)
+	q.looked = now
+	if came != q.came {
+		q.came, q.lasts = came, 0
+	}
+	return q.lasts
 }
 
 // plan makes the plan for what was found.

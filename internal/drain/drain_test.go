@@ -392,6 +392,22 @@ func TestQuiet(t *testing.T) {
 	}
 }
 
+// TestHeldUpIsNotQuiet: while a process stands still nobody can come.
+func TestHeldUpIsNotQuiet(t *testing.T) {
+	now := time.Now()
+	q := quiet{looked: now}
+	for i, c := range []struct {
+		after time.Duration
+		came  uint64
+		want  time.Duration
+	}{{glance, 0, glance}, {time.Minute, 0, 3 * glance}, {glance, 1, 0}, {glance, 1, glance}} {
+		now = now.Add(c.after)
+		if got := q.look(c.came, now); got != c.want {
+			t.Errorf("look %d: quiet for %v, want %v", i, got, c.want)
+		}
+	}
+}
+
 // TestRefused: those who come too late come back one after the other.
 func TestRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
