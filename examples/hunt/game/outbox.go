@@ -21,7 +21,7 @@ type letter struct {
 
 // letters reads the oldest, and says how many there are.
 func (s *store) letters(ctx context.Context, most int64) (found []letter, all int64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	ctx, cancel := context.WithTimeout(ctx, s.limit)
 	defer cancel()
 	b := s.redis.B()
 	replies := s.redis.DoMulti(ctx,
@@ -52,7 +52,7 @@ func (s *store) strike(ctx context.Context, ids []string) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	ctx, cancel := context.WithTimeout(ctx, s.limit)
 	defer cancel()
 	return trouble(s.redis.Do(ctx, s.redis.B().Xdel().Key(s.key("outbox")).Id(ids...).Build()).Error())
 }

@@ -152,7 +152,7 @@ const (
 func hostPage(t *testing.T, change func(*Options)) *rig {
 	t.Helper()
 	address := testkit.LastingAddr(t)
-	return start(t, testkit.StartRedis(t), change, address, "--cors-origins", "http://"+address, "--retry", "200ms", "--governor", "off", "--publish-timeout", "1m",
+	return start(t, testkit.StartRedis(t), change, address, "--cors-origins", "http://"+address, "--retry", "200ms",
 		"--listen", testkit.LastingAddr(t), "--backend-listen", testkit.LastingAddr(t))
 }
 

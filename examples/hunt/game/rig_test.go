@@ -57,6 +57,7 @@ type rig struct {
 	args    []string // of the gateway
 	address string   // of the game; empty: any
 	opts    Options
+	hasty   bool // the game waits for Redis as long as it does in life, and not as a busy machine may need
 	*running
 }
 
@@ -74,7 +75,7 @@ func start(t *testing.T, redis *testkit.Redis, change func(*Options), address st
 	if err := os.WriteFile(file, []byte(secret+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	args = append([]string{"--log", redis.URL(), "--shards", "4", "--auth", "jwt", "--jwt-hmac-secret-file", file}, args...)
+	args = append([]string{"--log", redis.URL(), "--shards", "4", "--auth", "jwt", "--jwt-hmac-secret-file", file, "--governor", "off", "--publish-timeout", "1m"}, args...)
 	r := &rig{t: t, redis: redis, gateway: program.StartGateway(t, args...), args: args, address: address}
 	r.opts = Options{
 		Redis: redis.URL(), Name: "test", Seed: 1, Side: 16, Top: 20, BoardEvery: 20 * time.Millisecond,
@@ -98,6 +99,9 @@ func (r *rig) run() {
 	g, err := New(opts)
 	if err != nil {
 		r.t.Fatal(err)
+	}
+	if !r.hasty {
+		g.store.limit = time.Minute
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/", g.Handler())

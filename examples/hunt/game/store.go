@@ -34,6 +34,7 @@ const callLimit = 3 * time.Second
 type store struct {
 	redis       rueidis.Client
 	prefix      string
+	limit       time.Duration // of a call
 	join, solve *rueidis.Lua
 }
 
@@ -41,6 +42,7 @@ func newStore(client rueidis.Client, hunt string) *store {
 	return &store{
 		redis:  client,
 		prefix: "{hunt:" + hunt + "}:",
+		limit:  callLimit,
 		join:   rueidis.NewLuaScript(joinScript),
 		solve:  rueidis.NewLuaScript(solveScript),
 	}
@@ -78,7 +80,7 @@ func millis(t time.Time) string { return strconv.FormatInt(t.UnixMilli(), 10) }
 
 // add adds a player.
 func (s *store) add(ctx context.Context, id, name string, now time.Time) error {
-	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	ctx, cancel := context.WithTimeout(ctx, s.limit)
 	defer cancel()
 	keys := []string{s.playerKey(id), s.key("seen"), s.key("players")}
 	return trouble(s.join.Exec(ctx, s.redis, keys, []string{id, name, millis(now)}).Error())
@@ -93,7 +95,7 @@ type verdict struct {
 
 // count counts a right answer; reward is the event up to its total.
 func (s *store) count(ctx context.Context, id string, d Drop, now time.Time, outboxMax int, reward, next string) (verdict, error) {
-	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	ctx, cancel := context.WithTimeout(ctx, s.limit)
 	defer cancel()
 	keys := []string{s.playerKey(id), s.key("board"), s.key("seen"), s.key("outbox"), s.key("solves")}
 	args := []string{id, strconv.Itoa(d.Challenge), strconv.Itoa(d.Points), millis(now), strconv.Itoa(outboxMax), reward, next}
@@ -120,7 +122,7 @@ type state struct {
 
 // state reads a player, and notes that it is there; errNobody: there is none.
 func (s *store) state(ctx context.Context, id string, now time.Time) (state, error) {
-	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	ctx, cancel := context.WithTimeout(ctx, s.limit)
 	defer cancel()
 	b := s.redis.B()
 	replies := s.redis.DoMulti(ctx,
@@ -163,7 +165,7 @@ type Row struct {
 
 // top reads the best players, and how many solves have counted in all.
 func (s *store) top(ctx context.Context, rows int) (best []Row, solves int64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	ctx, cancel := context.WithTimeout(ctx, s.limit)
 	defer cancel()
 	b := s.redis.B()
 	// First how many: a board may then be newer than it says, never older.
@@ -196,7 +198,7 @@ func (s *store) top(ctx context.Context, rows int) (best []Row, solves int64, er
 // census counts who was there since a time, forgets the others, and counts all
 // who ever joined.
 func (s *store) census(ctx context.Context, since time.Time) (playing, joined int64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	ctx, cancel := context.WithTimeout(ctx, s.limit)
 	defer cancel()
 	b := s.redis.B()
 	replies := s.redis.DoMulti(ctx,

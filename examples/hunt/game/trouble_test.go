@@ -115,6 +115,9 @@ func TestRedisFrozen(t *testing.T) {
 	t.Parallel()
 	r := start(t, testkit.StartRedis(t), nil, "")
 	ada := r.join("Ada")
+	r.end()
+	r.hasty = true
+	r.run()
 	r.redis.Stop()
 	began := time.Now()
 	var no refusal
