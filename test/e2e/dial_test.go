@@ -157,7 +157,7 @@ func keptPositions(redis *testkit.Redis) (devices int) {
 func TestDialFailover(t *testing.T) {
 	t.Parallel()
 	onlyOnce(t)
-	pair := testkit.StartPair(t).Calm()
+	pair := testkit.StartPair(t)
 	f := startDialFleet(t, scaleOfDialling(), "websocket", pair.URL(), nil)
 	f.ledger.Justify(func(r client.Resync) error {
 		if r.Reason != "log-rewound" {
@@ -176,7 +176,6 @@ func TestDialFailover(t *testing.T) {
 		old.CutReplicas()
 		enough := f.ledger.Acked() + f.dialScale.devices/2
 		testkit.Eventually(t, "something is going to be lost", func() bool { return f.ledger.Acked() >= enough })
-		pair.Hasty()
 		old.Kill9()
 		pair.AwaitPrimary(pair.Other(old))
 		<-time.After(f.ttl)

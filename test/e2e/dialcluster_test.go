@@ -13,7 +13,7 @@ import (
 func TestDialCluster(t *testing.T) {
 	t.Parallel()
 	onlyOnce(t)
-	cluster := testkit.StartCluster(t, 2, 1).Calm()
+	cluster := testkit.StartCluster(t, 2, 1)
 	f := startDialFleet(t, scaleOfDialling(), "websocket", cluster.URL(), nil)
 	f.settled()
 	f.publish()

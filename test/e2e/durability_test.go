@@ -120,8 +120,6 @@ type stage struct {
 	failover func(next *testkit.Redis)      // by hand
 	promoted func(next *testkit.Redis)      // waits until everybody takes it for the primary
 	follows  func(old, next *testkit.Redis) // makes old a whole replica again
-	hasty    func()                         // who doesn't answer is taken for dead soon
-	calm     func()                         // not by a machine that is only busy
 
 	cautious, evidence, replicated *onlooker
 }
@@ -131,7 +129,6 @@ type stage struct {
 var servedBy = testkit.RedisUser("gateway", "s3cret", "~* +@all") //nolint:gochecknoglobals // a constant
 
 func (s *stage) enter(t *testing.T, url string) {
-	s.calm()
 	s.cautious = startOnlooker(t, url, "c")
 	s.evidence = startOnlooker(t, url, "e", "--failover", "evidence")
 	s.replicated = startOnlooker(t, url, "r", "--failover", "evidence", "--durability", "replicas:1")
@@ -180,8 +177,6 @@ func TestDurabilityOfAPair(t *testing.T) {
 		replica:  p.Other,
 		promoted: p.AwaitPrimary,
 		follows:  func(old, next *testkit.Redis) { old.Follow(next) }, // Sentinels take ten seconds for that
-		hasty:    p.Hasty,
-		calm:     func() { p.Calm() },
 	}
 	s.failover = func(next *testkit.Redis) {
 		p.Sentinels[0].Do("SENTINEL", "FAILOVER", testkit.MasterSet)
@@ -210,8 +205,6 @@ func TestDurabilityOfACluster(t *testing.T) {
 			old.AwaitLink("up")
 			c.AwaitWell()
 		},
-		hasty: c.Hasty,
-		calm:  func() { c.Calm() },
 	}
 	s.enter(t, c.URL())
 	minority := func(t *testing.T) { s.minority(t, c) }
@@ -265,7 +258,6 @@ func (s *stage) lagging(t *testing.T) {
 	}
 	s.replicated.refused(t, "lost", "not-replicated")
 	s.replicated.hears(t, "lost")
-	s.hasty()
 	old.Kill9()
 	if status, answer := s.evidence.try(t, "meanwhile"); status != 200 && !strings.Contains(answer, "log-unavailable") ||
 		status == 200 && next.Role() != "master" {
@@ -289,7 +281,6 @@ func (s *stage) lagging(t *testing.T) {
 	s.evidence.arrives(t, kept[s.evidence], "log-rewound")
 	old.Start()
 	s.follows(old, next)
-	s.calm()
 	// It was never accepted: the publisher repeats it, and it comes.
 	s.replicated.published(t, "lost")
 	s.replicated.hears(t, "lost")
@@ -302,7 +293,6 @@ func (s *stage) stale(t *testing.T) {
 	old, next := s.pair()
 	producer := old.Dial() // writes to the log itself, and stays connected
 	key := s.key(s.evidence.prefix)
-	s.hasty()
 	old.Stop()
 	producer.Send("XADD", key, "*", "dev", "demo", "type", "t", "payload", "taken by a stale primary")
 	producer.Send("WAIT", "1", "100")
@@ -323,7 +313,6 @@ func (s *stage) stale(t *testing.T) {
 		t.Errorf("WAIT answers %v for an event that no replica has", replicas)
 	}
 	s.follows(old, next)
-	s.calm()
 	if taken && (old.Holds(key, id) || next.Holds(key, id)) {
 		t.Error("what a stale primary took is there")
 	}
@@ -342,7 +331,6 @@ func (s *stage) minority(t *testing.T, c *testkit.Cluster) {
 			}
 		}
 	}
-	s.hasty()
 	// It has time for what it takes, however busy the machine is.
 	old.Do("CONFIG", "SET", "cluster-node-timeout", "60000")
 	others((*testkit.Redis).Stop)
@@ -374,7 +362,7 @@ func (s *stage) minority(t *testing.T, c *testkit.Cluster) {
 func TestPartitionedPair(t *testing.T) {
 	onlyOnce(t)
 	t.Parallel()
-	p := testkit.StartPair(t, servedBy).Calm()
+	p := testkit.StartPair(t, servedBy)
 	url := p.URL()
 	var proxies []*testkit.Proxy
 	for _, s := range p.Sentinels {
@@ -391,10 +379,8 @@ func TestPartitionedPair(t *testing.T) {
 	for _, proxy := range proxies {
 		proxy.Stall()
 	}
-	p.Hasty()
 	old.Isolate()
 	p.AwaitPrimary(next)
-	p.Calm()
 
 	far.published(t, "over there")
 	far.hears(t, "over there")
