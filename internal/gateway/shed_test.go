@@ -65,11 +65,24 @@ func TestStreamsAreShed(t *testing.T) {
 		t.Errorf("%d are to go although no signal is over its threshold: %s", n, why)
 	}
 	testkit.Eventually(t, "they have gone", func() bool { return g.out.roster.Len() == left })
+	shed := func(i int) (seen string, yes bool) {
+		_, seen = testkit.Get(t, fmt.Sprintf("%s/v1/devices/shed-%d", g.backend, i))
+		return seen, strings.Contains(seen, `"shed"`)
+	}
+	testkit.Eventually(t, "it is remembered why", func() bool {
+		n := 0
+		for i := range devices {
+			if _, yes := shed(i); yes {
+				n++
+			}
+		}
+		return n == devices-left
+	})
 
 	gone := 0
 	for i, s := range streams {
 		name := fmt.Sprintf("shed-%d", i)
-		if _, seen := testkit.Get(t, g.backend+"/v1/devices/"+name); !strings.Contains(seen, `"shed"`) {
+		if seen, yes := shed(i); !yes {
 			continue // it stays
 		} else if !strings.Contains(seen, "the governor: descriptors is ") {
 			t.Errorf("explain doesn't say why: %s", seen)
