@@ -315,9 +315,9 @@ func survive(t *testing.T, g *testkit.Gateway, a attack, devices ...device) {
 			t.Errorf("a connect of the device %s took %v, may take a second", d.name, longest)
 		}
 	}
-	if after.files > before.files+10 || after.goroutines > before.goroutines+20 {
-		t.Errorf("something is left behind: before %+v, after %+v", before, after)
-	}
+	testkit.Eventually(t, fmt.Sprintf("nothing is left behind: before %+v, after %+v", before, after), func() bool {
+		return g.Metric("process_open_fds") <= before.files+10 && g.Metric("go_goroutines") <= before.goroutines+20
+	})
 	s.Close()
 }
 

@@ -331,9 +331,9 @@ func (s *stage) minority(t *testing.T, c *testkit.Cluster) {
 			}
 		}
 	}
+	others((*testkit.Redis).Stop)
 	// It has time for what it takes, however busy the machine is.
 	old.Do("CONFIG", "SET", "cluster-node-timeout", "60000")
-	others((*testkit.Redis).Stop)
 	lost := s.evidence.published(t, "taken by a minority")
 	s.evidence.hears(t, "taken by a minority")
 	s.replicated.refused(t, "not taken", "not-replicated")
