@@ -6,12 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"regexp"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -153,6 +155,38 @@ func TestWhatAServerDoesWrong(t *testing.T) {
 				t.Error(r.Receive.Losses)
 			}
 		})
+	}
+}
+
+// TestTheBorderOfTheWarmup: sender and receiver agree of each event on which side it
+// falls, however long it takes to draw the border.
+func TestTheBorderOfTheWarmup(t *testing.T) {
+	for range 20 {
+		var border atomic.Int64
+		border.Store(math.MaxInt64)
+		p := &press{measured: &border}
+		var senders sync.WaitGroup
+		begun := make(chan struct{}, 4)
+		for range cap(begun) {
+			senders.Go(func() {
+				for n, after := 0, 0; after < 10; n++ {
+					sent, measured := p.stamp()
+					received := sent.UnixNano() >= border.Load() // at once
+					if measured != received {
+						t.Errorf("event %d is measured: %v; and received so: %v", n, measured, received)
+					}
+					if n == 10 {
+						begun <- struct{}{}
+					}
+					if measured {
+						after++
+					}
+				}
+			})
+		}
+		<-begun
+		p.measure()
+		senders.Wait()
 	}
 }
 

@@ -30,8 +30,27 @@ type press struct {
 	expectedAll                      atomic.Uint64 // and of the warm-up
 	acceptedAll                      atomic.Uint64
 
+	border sync.RWMutex // held by who sets measured, and by who asks on which side an event falls
+
 	mu  sync.Mutex
 	err error // the first
+}
+
+// measure begins what is counted.
+func (p *press) measure() {
+	p.border.Lock()
+	defer p.border.Unlock()
+	p.measured.Store(time.Now().UnixNano() + 1) // clocks aren't that fine everywhere
+}
+
+// stamp is when an event is sent, and whether it is measured. Who receives it and
+// compares that time with measured says the same, whenever that is: what is stamped
+// before measured is set is older than it, and what comes later isn't.
+func (p *press) stamp() (sent time.Time, measured bool) {
+	p.border.RLock()
+	defer p.border.RUnlock()
+	sent = time.Now()
+	return sent, sent.UnixNano() >= p.measured.Load()
 }
 
 // A publisher is one closed loop over one connection.
@@ -144,7 +163,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 // request publishes the next n events, which were due at a time (zero: now),
 // and returns how many were accepted.
 func (p *publisher) request(ctx context.Context, n int, due time.Time) (accepted int) {
-	sent := time.Now()
+	sent, measured := p.press.stamp()
 	late := time.Duration(0)
 	if !due.IsZero() {
 		late = sent.Sub(due)
@@ -157,7 +176,6 @@ func (p *publisher) request(ctx context.Context, n int, due time.Time) (accepted
 	if err != nil && ctx.Err() == nil {
 		p.press.note(err)
 	}
-	measured := sent.UnixNano() >= p.press.measured.Load()
 	if measured {
 		results.Record(p.latency, took)
 	}

@@ -192,7 +192,7 @@ func (r *run) publishFor(ctx context.Context, meanwhile func(context.Context) er
 		r.meter.say("warming up")
 		sleep(ctx, r.opts.Warmup)
 	}
-	r.measure()
+	r.press.measure()
 	r.meter.say("publishing")
 	begun := time.Now()
 	err := r.meter.phase(phaseRun, func() error {
@@ -206,10 +206,6 @@ func (r *run) publishFor(ctx context.Context, meanwhile func(context.Context) er
 	})
 	return err
 }
-
-// measure begins what is counted: a moment later, so that sender and receiver
-// agree of each event on which side it falls.
-func (r *run) measure() { r.tally.measured.Store(time.Now().Add(time.Millisecond).UnixNano()) }
 
 // drain waits until everything expected has been received, or until nothing
 // has come for the time of grace.
