@@ -26,7 +26,7 @@ func (r *Redis) Do(args ...string) any {
 
 // Try is Do for a command that may fail.
 func (r *Redis) Try(args ...string) (any, error) {
-	conn, err := net.DialTimeout("tcp", r.Addr(), 5*time.Second)
+	conn, err := net.DialTimeout("tcp", r.Addr(), 20*time.Second)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +51,7 @@ type Conn struct {
 // Dial makes a connection that is closed when the test ends.
 func (r *Redis) Dial() *Conn {
 	r.tb.Helper()
-	conn, err := net.DialTimeout("tcp", r.Addr(), 5*time.Second)
+	conn, err := net.DialTimeout("tcp", r.Addr(), 20*time.Second)
 	if err != nil {
 		r.tb.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func (c *Conn) Reply() (any, error) {
 // is an error in its place.
 func (r *Redis) Pipe(commands ...[]string) []any {
 	r.tb.Helper()
-	conn, err := net.DialTimeout("tcp", r.Addr(), 5*time.Second)
+	conn, err := net.DialTimeout("tcp", r.Addr(), 20*time.Second)
 	if err != nil {
 		r.tb.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func (r *Redis) Pipe(commands ...[]string) []any {
 // prints them, to each until stop is called.
 func (r *Redis) Monitor(each func(line string)) (stop func()) {
 	r.tb.Helper()
-	conn, err := net.DialTimeout("tcp", r.Addr(), 5*time.Second)
+	conn, err := net.DialTimeout("tcp", r.Addr(), 20*time.Second)
 	if err != nil {
 		r.tb.Fatal(err)
 	}

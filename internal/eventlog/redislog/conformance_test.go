@@ -145,6 +145,7 @@ func optionsAt(tb testing.TB, url string) Options {
 		SweepStep:   2 * time.Millisecond,
 		BlockTime:   500 * time.Millisecond,
 		CallTimeout: 15 * time.Second, // a loaded machine is no failure
+		dialTimeout: 15 * time.Second,
 		Logger:      slog.New(slog.NewTextHandler(tb.Output(), nil)),
 		Metrics:     NewMetrics(prometheus.NewRegistry()),
 	}

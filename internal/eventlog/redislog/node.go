@@ -63,7 +63,7 @@ func newNode(t target, opts *Options) *node {
 		ClientName:  "downlink",
 		// KeepAlive is the pause before a PING too, ConnWriteTimeout how long
 		// it may take: together they end a connection to a frozen server.
-		Dialer:           net.Dialer{Timeout: dialTimeout, KeepAlive: pingGap},
+		Dialer:           net.Dialer{Timeout: opts.dialTimeout, KeepAlive: pingGap},
 		ConnWriteTimeout: opts.CallTimeout,
 		// A write that is repeated after a lost answer may be stored twice;
 		// and whoever waits for a read would rather be told.

@@ -54,7 +54,8 @@ type Options struct {
 
 	notesKept   time.Duration // eventlog.NotesKept; a test can't wait for a week
 	format      int           // formatVersion; a test plays the gateways of the next one
-	replicaWait time.Duration // replicaWait; on a busy machine a test may have to give more
+	replicaWait time.Duration // replicaWait; on a busy machine a test has to give more
+	dialTimeout time.Duration // dialTimeout; likewise
 }
 
 // TLSFiles are PEM files. An empty name means: the system's authorities, no
@@ -76,6 +77,7 @@ func (o *Options) fill() error {
 	setDefault(&o.notesKept, eventlog.NotesKept)
 	setDefault(&o.format, formatVersion)
 	setDefault(&o.replicaWait, replicaWait)
+	setDefault(&o.dialTimeout, dialTimeout)
 	if o.MaxEventBytes == nil {
 		o.MaxEventBytes = func() int { return 0 }
 	}

@@ -264,6 +264,7 @@ func TestFrozenServer(t *testing.T) {
 		_, _, err := r.Judge(context.Background(), 0, []eventlog.Question{{Cursor: position}})
 		return err
 	})
+	r.opts.dialTimeout = dialTimeout
 	within("Open", r.opts.CallTimeout+2*dialTimeout+slack, func() error {
 		_, err := Open(context.Background(), r.opts)
 		return err
