@@ -24,22 +24,36 @@ func TestWhatADeliveryCosts(t *testing.T) {
 	for i := range sessions {
 		all = append(all, attached(t, set, fmt.Sprint("store-", i)))
 	}
-	for target, most := range map[string]float64{"store-7": 1, event.Broadcast: 1} {
-		entries := []eventlog.Entry{{ID: all[0].Cursor(), Event: event.Event{Target: target, Type: "t", Payload: strings.Repeat("x", 300)}}}
+	id := all[0].Cursor()
+	for _, c := range []struct {
+		target string
+		frames int
+		most   float64
+	}{
+		{"store-7", 1, 1},
+		{event.Broadcast, sessions, 2}, // its frame, and what they have it from
+	} {
+		entries := []eventlog.Entry{{Event: event.Event{Target: c.target, Type: "t", Payload: strings.Repeat("x", 300)}}}
 		var frames [][]byte
 		round := func() {
-			entries[0].ID = entries[0].ID.Next()
+			id = id.Next()
+			entries[0].ID = id
 			set.Dispatch(0, entries)
+			n := 0
 			for _, s := range all {
 				frames = s.Next(frames[:0], 1<<16)
+				n += len(frames)
+			}
+			if n != c.frames {
+				t.Fatalf("an event for %s came to %d sessions", c.target, n)
 			}
 		}
 		for range 4000 {
 			round() // until the window is full
 		}
 		// The race detector's build needs two for the frame.
-		if n := testing.AllocsPerRun(200, round); n > most+1 {
-			t.Errorf("an event for %s: %v allocations, allowed are %v", target, n, most)
+		if n := testing.AllocsPerRun(200, round); n > c.most+1 {
+			t.Errorf("an event for %s: %v allocations, allowed are %v", c.target, n, c.most)
 		}
 	}
 }
