@@ -76,6 +76,7 @@ func openBrowser(t *testing.T) *page {
 	}
 	ctx, endBrowser := chromedp.NewExecAllocator(ctx,
 		chromedp.Env("TMPDIR="+temporary),
+		chromedp.WSURLReadTimeout(2*time.Minute), // a busy machine needs some of it
 		chromedp.ExecPath(findBrowser(t)), chromedp.UserDataDir(filepath.Join(dir, "profile")),
 		chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun, chromedp.NoDefaultBrowserCheck,
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true),

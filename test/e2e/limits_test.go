@@ -251,6 +251,9 @@ func TestPublishRates(t *testing.T) {
 			break
 		}
 	}
+	if status != 429 || !strings.Contains(answer, "publish_rate_per_device is 1 entries/s, and a had more") || !strings.Contains(answer, `"retry_after":1`) {
+		t.Errorf("%d %s", status, answer)
+	}
 	if status, answer := g.publish("b", "1"); status != 200 {
 		t.Errorf("%d %s", status, answer)
 	}

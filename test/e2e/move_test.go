@@ -114,9 +114,7 @@ func TestMoveToAGatewayBehind(t *testing.T) {
 	a := program.StartGateway(t, args("--log", redis.URL())...)
 	b := program.StartGateway(t, args("--log", "redis://"+proxy.Addr(), "--keepalive", "200ms")...)
 	d := arrive(t, a, b, 95)
-	if proxy.StallThose("XREAD") != 1 {
-		t.Fatal("the tail's connection isn't there, or isn't alone")
-	}
+	testkit.Eventually(t, "the tail's connection is there, and alone", func() bool { return proxy.StallThose("XREAD") == 1 })
 	for i := range 5 {
 		publish(t, a, "demo", fmt.Sprint(96+i))
 	}
