@@ -35,9 +35,9 @@ func startGateway(t *testing.T, log string) (device, backend string) {
 	t.Helper()
 	g, err := gateway.New(gateway.Options{
 		Listen: "127.0.0.1:0", BackendListen: "127.0.0.1:0",
-		ReadHeaderTimeout: 5 * time.Second, ShutdownTimeout: 10 * time.Second,
+		ReadHeaderTimeout: time.Minute, ShutdownTimeout: 10 * time.Second,
 		Log:            gateway.LogOptions{URL: log, Prefix: "pos-ev", Shards: 4, Window: 15 * time.Minute},
-		PublishTimeout: 5 * time.Second, SweepInterval: 5 * time.Second,
+		PublishTimeout: time.Minute, SweepInterval: 5 * time.Second,
 		Keepalive: 20 * time.Second, WriteTimeout: 30 * time.Second, Retry: 100 * time.Millisecond,
 		Limits:  limits.New(config.Limits(), limits.Setting{Name: "streams_per_device", Value: 8}),
 		Version: "test", Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
