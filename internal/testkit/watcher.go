@@ -4,11 +4,14 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"syscall"
 )
 
 // A watcher is a shell that waits for its input to end and then kills one
-// process, or a group of them. The input ends when this process does, however it dies, so no
-// server outlives a test binary that was killed or ran out of time.
+// process, or a group of them. The input ends when this process does, however it
+// dies, so no server outlives a test binary that was killed or ran out of time. It has
+// a group of its own: what ends all of the tests' group (Ctrl-C, timeout) must not
+// end it first.
 type watcher struct {
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
@@ -17,6 +20,7 @@ type watcher struct {
 // watch watches a process or, by its negative number, a group.
 func watch(pid int) (*watcher, error) {
 	cmd := exec.Command("/bin/sh", "-c", fmt.Sprintf("read -r line; kill -9 %d", pid))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
