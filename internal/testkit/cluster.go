@@ -185,6 +185,11 @@ func (c *Cluster) Failover(replica *Redis) {
 	var asked time.Time
 	Eventually(c.tb, replica.Addr()+" takes over", func() bool {
 		if time.Since(asked) > 6*time.Second { // the server gives up after 5
+			if !asked.IsZero() {
+				// An election that came to nothing is repeated after four node
+				// timeouts, and a master votes once in two of them.
+				c.nodeTimeout("5000")
+			}
 			_, _ = replica.Try("CLUSTER", "FAILOVER") // refused if it has just happened, or while the master seems to be away
 			asked = time.Now()
 		}
