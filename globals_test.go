@@ -237,10 +237,11 @@ func checkAll() ([]checked, error) {
 			ours = append(ours, l)
 		}
 	}
-	open := func(importPath string) (io.ReadCloser, error) { return os.Open(exports[importPath]) }
+	fset := token.NewFileSet()
+	imported := importer.ForCompiler(fset, "gc", func(importPath string) (io.ReadCloser, error) { return os.Open(exports[importPath]) }) // each package once, for all of ours
 	all := make([]checked, 0, len(ours))
 	for _, l := range ours {
-		c, err := check(l.ImportPath, l.Dir, l.GoFiles, open)
+		c, err := check(fset, imported, l.ImportPath, l.Dir, l.GoFiles)
 		if err != nil {
 			return nil, err
 		}
@@ -249,10 +250,10 @@ func checkAll() ([]checked, error) {
 	return all, nil
 }
 
-func check(importPath, dir string, names []string, open importer.Lookup) (checked, error) {
+func check(fset *token.FileSet, imported types.Importer, importPath, dir string, names []string) (checked, error) {
 	c := checked{
 		path: importPath,
-		fset: token.NewFileSet(),
+		fset: fset,
 		info: &types.Info{Defs: map[*ast.Ident]types.Object{}, Uses: map[*ast.Ident]types.Object{}, Selections: map[*ast.SelectorExpr]*types.Selection{}},
 	}
 	for _, name := range names {
@@ -262,7 +263,7 @@ func check(importPath, dir string, names []string, open importer.Lookup) (checke
 		}
 		c.files = append(c.files, f)
 	}
-	conf := types.Config{Importer: importer.ForCompiler(c.fset, "gc", open)}
+	conf := types.Config{Importer: imported}
 	p, err := conf.Check(importPath, c.fset, c.files, c.info)
 	if err != nil {
 		return c, fmt.Errorf("%s: %w", importPath, err)
