@@ -17,7 +17,7 @@ const slots = 16384
 // wait for a processor.
 type Cluster struct {
 	// NodeTimeout is the servers' cluster-node-timeout from when one of them is
-	// killed until AwaitMaster has seen who takes its place.
+	// killed, or is to be replaced, until AwaitMaster has seen who takes its place.
 	NodeTimeout time.Duration
 	Servers     []*Redis // the masters first, then a replica of each in turn
 
@@ -182,14 +182,12 @@ func (c *Cluster) ReplicaOf(master *Redis) *Redis {
 // until everybody knows.
 func (c *Cluster) Failover(replica *Redis) {
 	c.tb.Helper()
+	// A master votes for one replica of another once in two node timeouts, and an
+	// election that came to nothing is repeated after four.
+	c.hurry()
 	var asked time.Time
 	Eventually(c.tb, replica.Addr()+" takes over", func() bool {
 		if time.Since(asked) > 6*time.Second { // the server gives up after 5
-			if !asked.IsZero() {
-				// An election that came to nothing is repeated after four node
-				// timeouts, and a master votes once in two of them.
-				c.nodeTimeout("5000")
-			}
 			_, _ = replica.Try("CLUSTER", "FAILOVER") // refused if it has just happened, or while the master seems to be away
 			asked = time.Now()
 		}

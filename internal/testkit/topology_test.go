@@ -67,6 +67,10 @@ func TestCluster(t *testing.T) {
 	if got := replica.Do("GET", "k"); got != "v" || c.MasterOf(slot) != replica {
 		t.Errorf("after a failover: %v", got)
 	}
+	for _, next := range []*Redis{to, replica} { // at once, there and back
+		c.AwaitFollower(c.MasterOf(slot))
+		c.Failover(next)
+	}
 	replica.AwaitReplica()
 	replica.CutReplicas(c.ReplicaOf(replica))
 	replica.Do("SET", "k", "lost")
